@@ -1,0 +1,150 @@
+"""A technique's parameters: the fields of its dataclass, each with a default, a sentence and, where it has one, a range.
+
+`small: float = field(default=0.1, metadata={"doc": "share of the cache for newcomers", "range": (0.01, 0.5)})`. Values come
+from the command line as text and from Python as objects; both are checked against the field's type and range. `choices` may stand
+in the metadata instead of a range.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from armillary.errors import InputError, one_line, unknown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One field of a technique: its name, type, default, meaning and legal values."""
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+    range: tuple[float | None, float | None] | None = None
+    choices: tuple[Any, ...] | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type as a person writes it."""
+        plain = None if typing.get_args(self.type) else getattr(self.type, "__name__", None)
+        return plain or str(self.type).replace("typing.", "")
+
+    @property
+    def legal(self) -> str:
+        """The legal values in words, or an empty string."""
+        if self.choices is not None:
+            return "one of " + ", ".join(map(str, self.choices))
+        if self.range is not None:
+            low, high = self.range
+            return f"from {'-inf' if low is None else low} to {'inf' if high is None else high}"
+        return ""
+
+
+def parameters(technique: type) -> dict[str, Parameter]:
+    """The parameters of a technique class, by name, in the order of its fields."""
+    if not dataclasses.is_dataclass(technique):
+        return {}
+    types = typing.get_type_hints(technique)
+    found = {}
+    for field in dataclasses.fields(technique):
+        if field.init:
+            default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+            doc, choices = field.metadata.get("doc", ""), field.metadata.get("choices")
+            found[field.name] = Parameter(field.name, types[field.name], default, doc, field.metadata.get("range"), choices)
+    return found
+
+
+def with_parameters(technique: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
+    """The technique with these parameters, text or objects, each checked; the rest at their defaults."""
+    known = parameters(technique)
+    checked = {}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown("parameter", name, known, where=where or None)
+        checked[name] = check(known[name], value, where=f"{where}.{name}" if where else name)
+    made = technique(**checked)
+    validate = getattr(made, "validate", None)
+    if validate is not None:
+        validate()
+    return made
+
+
+def check(parameter: Parameter, value: Any, *, where: str) -> Any:
+    """`value` as the parameter's type, or an InputError that says what was found and what was expected."""
+    from pydantic import ValidationError
+
+    if isinstance(value, str):
+        value = _from_text(value, parameter.type)
+    try:
+        made = _adapter(parameter.type).validate_python(value)
+    except ValidationError as error:
+        found, reason = one_line(str(value), 60), error.errors()[0]["msg"]
+        raise InputError(f'found "{found}"; expected {parameter.type_name} ({reason})', where=where) from None
+    for item in made if isinstance(made, list | tuple) else (made,):
+        _in_range(parameter, item, where)
+    return made
+
+
+def canonical(technique: Any) -> str:
+    """All parameters of a technique, defaults included, as JSON with sorted keys and no spaces: part of a unit's name."""
+    values = {name: getattr(technique, name) for name in parameters(type(technique))}
+    return canonical_json(values)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON that is equal for equal values in every process: sorted keys, floats by repr, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain, ensure_ascii=False)
+
+
+@functools.cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    """Command-line text as JSON where it is JSON, as a comma-separated list where the type is one, else as it stands."""
+    if kind is str:
+        return text
+    if text in ("none", "None"):
+        return None
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        value = text
+    wants_list = any(typing.get_origin(t) in (tuple, list) for t in (kind, *typing.get_args(kind)))
+    if wants_list and not isinstance(value, list):
+        return [_from_text(item.strip(), Any) for item in text.split(",") if item.strip()]
+    return value
+
+
+def _in_range(parameter: Parameter, value: Any, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"found {value}; expected a finite number", where=where)
+    if parameter.choices is not None and value not in parameter.choices:
+        raise unknown("value", str(value), map(str, parameter.choices), where=where)
+    if parameter.range is not None and isinstance(value, int | float) and not isinstance(value, bool):
+        low, high = parameter.range
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise InputError(f"found {value}; expected a value {parameter.legal}", where=where)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars, tuples in odd places and enums as JSON values."""
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)

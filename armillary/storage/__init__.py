@@ -1,0 +1,1 @@
+"""Keeping data: caches, stores, repair, metadata and replicas."""

@@ -1,0 +1,5 @@
+"""Trace files: which requests are in this one? One file of code a format; `open_trace` finds the right one."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

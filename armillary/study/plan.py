@@ -1,0 +1,178 @@
+"""What a study will run: techniques × cases × repeats of one arena, in the order in which they are run.
+
+A plan is rebuilt from the same words every time, so a study that was killed is planned again and goes on. Workers get its
+`Recipe`, not its data: they make the cases themselves from generator and seed, or read the user's file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from armillary import catalogue
+from armillary.arena import Arena, Case, Technique, canonical
+from armillary.errors import InputError, unknown
+from armillary.study.unit import Unit, code_digest
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make the cases of a study anew, in any process."""
+
+    arena: str
+    scale: str = "small"
+    #: Files of the user, absolute; built-in cases when there is none.
+    work: tuple[str, ...] = ()
+    #: The reader's options as they were given.
+    options: tuple[tuple[str, str], ...] = ()
+    #: A cluster as TOML text, for arenas whose work can be put on another machine.
+    cluster: str | None = None
+
+    def cases(self) -> dict[str, Case]:
+        """The cases by name."""
+        home = catalogue.arena(self.arena)
+        if self.work:
+            made = [case for path in self.work for case in home.from_file(Path(path), dict(self.options))]
+        else:
+            made = home.built_in(self.scale, None if self.cluster is None else _cluster(self.cluster))
+        cases = {case.name: case for case in made}
+        if len(cases) != len(made):
+            raise InputError(f"{self.arena}: two cases have one name")
+        return cases
+
+
+def cases_of(recipe: Recipe) -> dict[str, Case]:
+    """The cases of a recipe, made once a process and again when a file changed."""
+    return _cases_of(recipe, tuple(_changed(Path(path)) for path in recipe.work))
+
+
+@functools.lru_cache(maxsize=8)
+def _cases_of(recipe: Recipe, changed: tuple[tuple[int, int], ...]) -> dict[str, Case]:
+    return recipe.cases()
+
+
+def _changed(path: Path) -> tuple[int, int]:
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})" if path.exists() else "no such file", where=str(path)) from None
+    return facts.st_mtime_ns, facts.st_size
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The units of a study, in order, and what they were made from."""
+
+    recipe: Recipe
+    seed: int
+    repeats: int
+    techniques: Mapping[str, Technique]
+    cases: Mapping[str, Case]
+    metrics: tuple[str, ...]
+    units: Sequence[Unit] = field(repr=False)
+    #: The techniques whose claims are judged; all when empty.
+    judged: tuple[str, ...] = ()
+
+    @property
+    def arena(self) -> Arena:
+        """The arena that is studied."""
+        return catalogue.arena(self.recipe.arena)
+
+    @functools.cached_property
+    def json(self) -> str:
+        """The plan in words, as stored with the study and as its identity."""
+        techniques = {name: json.loads(canonical(technique)) for name, technique in self.techniques.items()}
+        what = {"recipe": asdict(self.recipe), "seed": self.seed, "repeats": self.repeats, "techniques": techniques}
+        cases = {name: {"digest": c.digest, "kinds": sorted(c.kinds), "parameters": dict(c.parameters)} for name, c in self.cases.items()}
+        return json.dumps({**what, "cases": cases, "metrics": self.metrics, "judged": self.judged}, default=str)
+
+    @property
+    def identity(self) -> str:
+        """What makes two plans the same study."""
+        return hashlib.sha256(self.json.encode()).hexdigest()
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    techniques: Iterable[str | Technique] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    cases: Iterable[str] | None = None,
+    metrics: Iterable[str] | None = None,
+    repeats: int | None = None,
+    seed: int = 0,
+    judged: Iterable[str] = (),
+) -> Plan:
+    """The plan of a study; every name, parameter and range is checked here, before anything is run or written.
+
+    `settings` maps a technique to parameters; `cases` are names or patterns (`zipf-*`); `repeats` None takes the default:
+    5 when something is measured, the arena's own otherwise, or 3. A study of no measured metric needs no machine to itself.
+    """
+    arena = catalogue.arena(recipe.arena)
+    if repeats is not None and not 1 <= repeats <= 100_000:
+        raise InputError(f"--repeats {repeats}: expected 1 to 100000")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"--seed {seed}: expected a whole number from 0 to 2**63 - 1")
+    wanted_metrics = tuple(metrics or arena.metrics)
+    for name in wanted_metrics:
+        if name not in arena.metrics:
+            raise unknown("metric", name, arena.metrics, where=arena.path)
+    made = _techniques(arena, techniques, settings or {})
+    chosen = _chosen(cases_of(recipe), cases, arena.path)
+    exclusive = any(arena.metrics[m].kind_on(case) == "measured" for m in wanted_metrics for case in chosen.values())
+    repeats = repeats or (arena.repeats if arena.repeats is not None else 5 if exclusive else 3)
+    what = {}
+    for name, technique in made.items():
+        target = None if arena.techniques[name].startswith(".") else arena.techniques[name]
+        what[name] = (canonical(technique), code_digest(arena, target), target)
+    units: list[Unit] = []
+    for repeat in range(repeats):
+        for case in chosen.values():
+            here = [
+                Unit(arena.path, name, values, case.name, case.digest, repeat, seed, code, exclusive, target)
+                for name, (values, code, target) in what.items()
+            ]
+            units += sorted(here, key=Unit.order)
+    return Plan(recipe, seed, repeats, made, chosen, wanted_metrics, units, tuple(judged))
+
+
+def _techniques(arena: Arena, wanted: Iterable[str | Technique] | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Technique]:
+    """The techniques by name; an object of a class that the arena does not list joins it under its class's name."""
+    made: dict[str, Technique] = {}
+    for item in wanted if wanted is not None else list(arena.techniques):
+        if isinstance(item, str):
+            made[item] = arena.make(item, settings.get(item))
+            continue
+        name = arena.join(type(item))
+        item.validate()
+        made[name] = item
+    for name in settings:
+        if name not in made:
+            raise unknown("technique", name, made, where="--set")
+    if not made:
+        raise InputError(f"{arena.path}: no technique was chosen")
+    return made
+
+
+def _chosen(cases: Mapping[str, Case], patterns: Iterable[str] | None, where: str) -> dict[str, Case]:
+    """The cases that match any pattern, in their own order."""
+    if patterns is None:
+        return dict(cases)
+    patterns = list(patterns)
+    for pattern in patterns:
+        if not fnmatch.filter(cases, pattern):
+            raise unknown("case", pattern, cases, where=where)
+    return {name: case for name, case in cases.items() if any(fnmatch.fnmatchcase(name, p) for p in patterns)}
+
+
+@functools.lru_cache(maxsize=8)
+def _cluster(text: str) -> Any:
+    from armillary import cluster
+
+    return cluster.loads(text)

@@ -1,0 +1,1 @@
+"""The HTML report: one self-contained file that opens from a mail attachment."""

@@ -1,0 +1,362 @@
+"""What came out of a study: a table, an answer, verdicts, and ways out of here (CSV, Parquet, JSON, HTML)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary import catalogue
+from armillary.arena import Arena, Metric
+from armillary.claim import Kind
+from armillary.errors import InputError, unknown
+from armillary.study.gains import Gains, Interval, gains, interval
+from armillary.study.store import Store
+from armillary.study.unit import code_digest
+from armillary.study.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = 1
+TIE_RATIO, TIE_DIFFERENCE = 1.01, 0.001
+UNIT_COLUMNS = ("key", "id", "arena", "technique", "parameters", "case", "repeat", "state", "attempt", "noisy", "seconds", "worker",
+                "reason", "error", "traceback", "code", "environment", "slowdown")  # fmt: skip
+
+
+class Result:
+    """The units of one study with their values. `Result.load` reads it from a store."""
+
+    def __init__(
+        self,
+        *,
+        study: int,
+        created: float,
+        command: str,
+        plan: Mapping[str, Any],
+        units: Sequence[Mapping[str, Any]],
+        values: Mapping[int, Mapping[str, tuple[str, float]]],
+        environments: Mapping[int, Mapping[str, Any]],
+    ) -> None:
+        self.study = study
+        self.created = created
+        self.command = command
+        self.plan = plan
+        #: One mapping per unit; keys as in UNIT_COLUMNS, and `stale`.
+        self.units = units
+        self.environments = environments
+        #: Technique to its parameters, in the order of the plan.
+        self.techniques: dict[str, dict[str, Any]] = dict(plan["techniques"])
+        #: Case to its kinds, parameters and digest.
+        self.cases: dict[str, dict[str, Any]] = dict(plan["cases"])
+        self.metrics: tuple[str, ...] = tuple(plan["metrics"])
+        self._values = values
+
+    @classmethod
+    def load(cls, store: Path | str, study: int | None = None) -> Result:
+        """The result of a study in a store; the newest one when none is named."""
+        with Store.read(Path(store)) as opened:
+            rows = {row[0]: row for row in opened.studies()}
+            if not rows:
+                raise InputError("holds no study", where=str(store))
+            number = next(iter(rows)) if study is None else study
+            if number not in rows:
+                raise unknown("study", str(number), map(str, rows), where=str(store))
+            _, created, _, command, text = rows[number]
+            unit_rows, value_rows = opened.results(number)
+            environments = opened.environments()
+        plan = json.loads(text)
+        digests: dict[str | None, str] = {}
+        arena = catalogue.arena(plan["recipe"]["arena"])
+        units = []
+        for row in unit_rows:
+            unit = dict(zip(UNIT_COLUMNS, row, strict=True))
+            place = arena.techniques.get(unit["technique"], ".")
+            target = None if place.startswith(".") else place
+            if target not in digests:
+                digests[target] = code_digest(arena, target)[:32]
+            units.append({**unit, "stale": unit["code"] != digests[target]})
+        values: dict[int, dict[str, tuple[str, float]]] = {}
+        for key, metric, kind, value in value_rows:
+            values.setdefault(key, {})[metric] = (kind, value)
+        return cls(study=number, created=created, command=command, plan=plan, units=units, values=values, environments=environments)
+
+    @property
+    def arena(self) -> Arena:
+        """The arena that was studied."""
+        return catalogue.arena(self.plan["recipe"]["arena"])
+
+    @property
+    def seed(self) -> int:
+        """The study's seed."""
+        return int(self.plan["seed"])
+
+    @property
+    def failed(self) -> list[Mapping[str, Any]]:
+        """The units that failed."""
+        return [unit for unit in self.units if unit["state"] == "failed"]
+
+    @property
+    def declined(self) -> list[Mapping[str, Any]]:
+        """The units that their technique declined."""
+        return [unit for unit in self.units if unit["state"] == "declined"]
+
+    def metric(self, name: str) -> Metric:
+        """A metric of the arena, by name."""
+        if name not in self.arena.metrics:
+            raise unknown("metric", name, self.arena.metrics, where=self.arena.path)
+        return self.arena.metrics[name]
+
+    @functools.cached_property
+    def _index(self) -> dict[tuple[str, str], dict[str, dict[int, tuple[str, float, bool]]]]:
+        """(technique, metric) to case to repeat to (kind, value, noisy)."""
+        index: dict[tuple[str, str], dict[str, dict[int, tuple[str, float, bool]]]] = {}
+        for unit in self.units:
+            for metric, (kind, value) in self._values.get(unit["key"], {}).items():
+                cell = index.setdefault((unit["technique"], metric), {}).setdefault(unit["case"], {})
+                cell[unit["repeat"]] = (kind, value, bool(unit["noisy"]))
+        return index
+
+    def values(self, technique: str, metric: str, cases: Sequence[str] | None = None) -> dict[str, dict[int, float]]:
+        """Case to repeat to value, of what is done; cases in the order of the plan."""
+        found = self._index.get((technique, metric), {})
+        return {c: {r: v[1] for r, v in found[c].items()} for c in (self.cases if cases is None else cases) if c in found}
+
+    def noisy(self, technique: str, metric: str, case: str) -> set[int]:
+        """The repeats that ran on a disturbed machine."""
+        return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2]}
+
+    def kinds(self, technique: str, metric: str) -> set[str]:
+        """How the values came to be: measured, simulated, modelled."""
+        return {v[0] for repeats in self._index.get((technique, metric), {}).values() for v in repeats.values()}
+
+    def cases_of(self, kind: Kind) -> list[str]:
+        """The cases of a kind."""
+        return [name for name, case in self.cases.items() if kind.takes(case["kinds"])]
+
+    def case_parameter(self, name: str) -> dict[str, float]:
+        """Case to the value of a numeric parameter, for the cases that have it."""
+        found = {case: facts["parameters"].get(name) for case, facts in self.cases.items()}
+        return {c: float(v) for c, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+    def gains(self, technique: str, over: str, metric: str, cases: Sequence[str] | None = None) -> Gains | None:
+        """The paired gains of one technique over another; None when the metric has no better or the kinds differ."""
+        facts = self.metric(metric)
+        if facts.better is None or self.kinds(technique, metric) != self.kinds(over, metric):
+            return None
+        ours, theirs = self.values(technique, metric, cases), self.values(over, metric, cases)
+        return gains(ours, theirs, facts.better, facts.scale)
+
+    def medians(self, technique: str, metric: str) -> dict[str, float]:
+        """Case to the median over repeats."""
+        return {case: float(np.median(list(repeats.values()))) for case, repeats in self.values(technique, metric).items()}
+
+    def winners(self, metric: str, cases: Sequence[str] | None = None) -> dict[str, set[str]]:
+        """Case to the techniques that none beats by more than the tie tolerance; oracles do not compete."""
+        facts = self.metric(metric)
+        if facts.better is None:
+            return {}
+        rivals = [name for name in self.techniques if not self.arena.technique(name).oracle]
+        table = {name: self.medians(name, metric) for name in rivals}
+        won: dict[str, set[str]] = {}
+        for case in self.cases if cases is None else cases:
+            row = {name: medians[case] for name, medians in table.items() if case in medians}
+            if not row:
+                continue
+            best = min(row.values()) if facts.better == "lower" else max(row.values())
+            won[case] = {name for name, value in row.items() if _ties(value, best, facts)}
+        return won
+
+    @property
+    def baseline(self) -> str:
+        """What gains are shown against: the arena's baseline if it ran, else the first technique."""
+        wanted = self.arena.baseline
+        return wanted if wanted in self.techniques else next(iter(self.techniques))
+
+    def table(self) -> pl.DataFrame:
+        """Every value of the metrics that were asked for as a long Polars table: unit columns, metric, kind, value."""
+        import polars as pl
+
+        columns = ("id", "arena", "technique", "parameters", "case", "repeat", "state", "noisy", "stale", "seconds")
+        rows = []
+        for unit in self.units:
+            facts = [unit[c] if c not in ("noisy", "stale") else bool(unit[c]) for c in columns]
+            found = {m: v for m, v in self._values.get(unit["key"], {}).items() if m in self.metrics}
+            rows += [(*facts, metric, kind, value) for metric, (kind, value) in found.items()] or [(*facts, None, None, None)]
+        types = {"id": pl.String, "arena": pl.String, "technique": pl.String, "parameters": pl.String, "case": pl.String,
+                 "repeat": pl.Int64, "state": pl.String, "noisy": pl.Boolean, "stale": pl.Boolean, "seconds": pl.Float64,
+                 "metric": pl.String, "kind": pl.String, "value": pl.Float64}  # fmt: skip
+        return pl.DataFrame(rows, schema=types, orient="row")
+
+    def summary(self, metrics: Sequence[str] | None = None) -> pl.DataFrame:
+        """Technique × metric: median over cases, gain over the baseline with its interval, wins, cases, kind."""
+        import polars as pl
+
+        rows: list[dict[str, Any]] = []
+        for metric in metrics or self.metrics:
+            won = self.winners(metric)
+            for technique in self.techniques:
+                medians = self.medians(technique, metric)
+                if not medians:
+                    continue
+                spread = self._gain_interval(technique, metric)
+                rows.append({
+                    "technique": technique, "metric": metric, "unit": self.metric(metric).unit,
+                    "kind": ", ".join(sorted(self.kinds(technique, metric))), "median": float(np.median(list(medians.values()))),
+                    "gain": spread and spread.figure, "low": spread and spread.low, "high": spread and spread.high,
+                    "over": self.baseline if spread else None, "wins": sum(technique in best for best in won.values()),
+                    "cases": len(medians),
+                })  # fmt: skip
+        types = {"technique": pl.String, "metric": pl.String, "unit": pl.String, "kind": pl.String, "median": pl.Float64,
+                 "gain": pl.Float64, "low": pl.Float64, "high": pl.Float64, "over": pl.String, "wins": pl.Int64,
+                 "cases": pl.Int64}  # fmt: skip
+        return pl.DataFrame(rows, schema=types)
+
+    def interval(self, technique: str, metric: str) -> Interval | None:
+        """The technique's own level on a metric over cases, with its interval: geometric mean on a ratio scale."""
+        arrays = [np.array(list(repeats.values())) for repeats in self.values(technique, metric).values()]
+        if not arrays:
+            return None
+        positive = all((values > 0).all() and np.isfinite(values).all() for values in arrays)
+        return interval(arrays, log=positive and self.metric(metric).scale == "ratio")
+
+    def _gain_interval(self, technique: str, metric: str) -> Interval | None:
+        if technique == self.baseline:
+            return None
+        found = self.gains(technique, self.baseline, metric)
+        return found.interval() if found else None
+
+    @functools.cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Every claim of the techniques that ran, judged."""
+        wanted = self.plan.get("judged") or self.techniques
+        return [judge(number, name, claim, self) for number, name, claim in self.arena.claims(wanted)]
+
+    def ranking(self, metric: str) -> list[tuple[str, int]]:
+        """(technique, wins) of the techniques that compete, best first: by wins, then by median over cases."""
+        facts, won = self.metric(metric), self.winners(metric)
+        sign = 1 if facts.better == "lower" else -1
+        rivals = [name for name in self.techniques if not self.arena.technique(name).oracle and self.medians(name, metric)]
+        wins = {name: sum(name in best for best in won.values()) for name in rivals}
+        middle = {name: sign * float(np.median(list(self.medians(name, metric).values()))) for name in rivals}
+        return sorted(wins.items(), key=lambda item: (-item[1], middle[item[0]]))
+
+    def answer(self, metric: str | None = None) -> str:
+        """The study's answer in one sentence."""
+        if metric is None and self.arena._answer is not None:
+            return self.arena._answer(self)
+        metric = metric or next(m for m in self.metrics if self.metric(m).better)
+        order = self.ranking(metric)
+        if not order:
+            return "Nothing was run to the end."
+        best, wins = order[0]
+        kind = ", ".join(sorted(self.kinds(best, metric)))
+        cases = len(self.winners(metric))
+        said = f"{best} is best in {metric} on {wins} of {cases} case{'s' if cases != 1 else ''}"
+        if len(order) > 1:
+            rival = order[1][0]
+            found = self.gains(best, rival, metric)
+            spread = found.interval() if found else None
+            if spread:
+                said += f"; {_gain_in_words(spread, self.metric(metric))} than {rival}"
+        return f"{said}; {kind}."
+
+    def explain(self, case: str) -> str:
+        """Which verdicts hang on one case: what each would be without it."""
+        if case not in self.cases:
+            raise unknown("case", case, self.cases)
+        without = Result(
+            study=self.study, created=self.created, command=self.command, units=[u for u in self.units if u["case"] != case],
+            plan={**self.plan, "cases": {c: f for c, f in self.cases.items() if c != case}}, values=self._values,
+            environments=self.environments,
+        )  # fmt: skip
+        lines = []
+        for now, then in zip(self.verdicts, without.verdicts, strict=True):
+            change = f"becomes {then.state} ({then.ours})" if then.state != now.state else f"stays {now.state} ({then.ours})"
+            lines.append(f"{now.claim}: {now.state} ({now.ours}); without {case} it {change}")
+        return "\n".join(lines) or "no claim was judged"
+
+    def influence(self) -> list[str]:
+        """Cases whose removal would change a verdict, one line each."""
+        lines = []
+        if len(self.cases) > 1:
+            for case in self.cases:
+                lines += [line for line in self.explain(case).splitlines() if " it becomes " in line]
+        return lines
+
+    def json(self) -> dict[str, Any]:
+        """The result as plain data; `schema` counts up when its shape changes."""
+        return {
+            "schema": SCHEMA, "arena": self.arena.path, "question": self.arena.question, "answer": self.answer(),
+            "study": self.study, "seed": self.seed, "created": self.created, "plan": self.plan, "summary": self.summary().to_dicts(),
+            "verdicts": [verdict.json() for verdict in self.verdicts],
+            "failed": [{k: u[k] for k in ("technique", "case", "repeat", "error")} for u in self.failed],
+            "declined": [{k: u[k] for k in ("technique", "case", "repeat", "reason")} for u in self.declined],
+            "values": self.table().to_dicts(),
+        }  # fmt: skip
+
+    def write(self, path: Path | str) -> Path:
+        """Writes the result as its ending says: .csv, .parquet, .json or .html."""
+        target = Path(path)
+        writers = {".csv": self._write_csv, ".parquet": self._write_parquet, ".json": self._write_json, ".html": self._write_html}
+        if target.suffix not in writers:
+            raise InputError(f"expected a name that ends in {', '.join(writers)}", where=str(target))
+        try:
+            writers[target.suffix](target)
+        except OSError as error:
+            raise InputError(error.strerror or str(error), where=str(target)) from None
+        return target
+
+    def html(self, path: Path | str) -> Path:
+        """Writes the self-contained HTML report."""
+        return self.write(Path(path).with_suffix(".html"))
+
+    def plot(self, metric: str | None = None) -> Any:
+        """A Plotly figure of one metric: techniques with their intervals, one faint dot per case."""
+        from armillary.study.report import plots
+
+        return plots.dots(self, metric or self.metrics[0])
+
+    def _write_csv(self, path: Path) -> None:
+        self.table().write_csv(path)
+
+    def _write_parquet(self, path: Path) -> None:
+        self.table().write_parquet(path)
+
+    def _write_json(self, path: Path) -> None:
+        path.write_text(json.dumps(self.json(), indent=1))
+
+    def _write_html(self, path: Path) -> None:
+        from armillary.study.report import page
+
+        path.write_text(page.render(self), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.arena.path}: {self.answer()}>"
+
+
+def _ties(value: float, best: float, metric: Metric) -> bool:
+    if value == best:
+        return True
+    if metric.scale == "difference":
+        return abs(value - best) <= TIE_DIFFERENCE
+    if value <= 0 or best <= 0:
+        return False
+    return (value / best if metric.better == "lower" else best / value) <= TIE_RATIO
+
+
+def _gain_in_words(spread: Interval, metric: Metric) -> str:
+    """`8.1 % lower (95 % interval 5.9 to 10.2)`."""
+    if metric.scale == "difference":
+        figures = [f"{v:.3g}" for v in (spread.figure, spread.low, spread.high)]
+        unit = f" {metric.unit}" if metric.unit else ""
+        return f"{figures[0]}{unit} better (95 % interval {figures[1]} to {figures[2]})"
+    if metric.better == "higher" and spread.figure >= 2:
+        return f"{spread.figure:.3g}× higher (95 % interval {spread.low:.3g} to {spread.high:.3g})"
+    percents = [100 * (1 - 1 / g) if metric.better == "lower" else 100 * (g - 1) for g in (spread.figure, spread.low, spread.high)]
+    word = "lower" if metric.better == "lower" else "higher"
+    return f"{percents[0]:.3g} % {word} (95 % interval {percents[1]:.3g} to {percents[2]:.3g})"

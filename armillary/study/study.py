@@ -1,0 +1,185 @@
+"""Running a study from plan to verdict: `compare` puts techniques side by side, `reproduce` judges what a paper says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary import catalogue
+from armillary.arena import Arena, Technique
+from armillary.claim import Wins
+from armillary.errors import InputError
+from armillary.study.engines import Engine
+from armillary.study.engines import engine as engine_named
+from armillary.study.plan import Plan, Recipe, plan
+from armillary.study.progress import Progress
+from armillary.study.result import Result
+from armillary.study.store import Store, default_store
+from armillary.study.unit import Unit
+
+if TYPE_CHECKING:
+    from armillary.cluster import Cluster
+
+
+def compare(
+    arena: str,
+    *,
+    work: str | Path | Sequence[str | Path] = (),
+    options: Mapping[str, str] | None = None,
+    techniques: Iterable[str | Technique] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    cases: Iterable[str] | None = None,
+    metrics: Iterable[str] | None = None,
+    scale: str = "small",
+    cluster: Cluster | str | None = None,
+    repeats: int | None = None,
+    seed: int = 0,
+    engine: str = "here",
+    store: str | Path | None = None,
+    fresh: bool = False,
+    keep_stale: bool = False,
+    retry_failed: bool = False,
+    timeout_s: float | None = None,
+    memory_bytes: int | None = None,
+    durable: bool = False,
+    until: float | None = None,
+    seconds: float | None = None,
+    quiet: bool = True,
+    command: str = "",
+) -> Result:
+    """Puts techniques to the same work and returns what came out.
+
+    `work` names the user's files and `options` how to read them; without it the built-in cases run, at `scale` tiny, small or large.
+    `techniques` are names or objects, `settings` their parameters, `cases` names or patterns. Results are kept in `store`:
+    what is there already is not run again unless `fresh`, its code changed (`keep_stale` leaves it) or it failed (`retry_failed`).
+    `until` (a share, 0.02) adds repeats until the interval of the leading gain is that narrow or `seconds` are spent.
+    """
+    home = catalogue.arena(arena)
+    files = [work] if isinstance(work, str | Path) else list(work)
+    recipe = Recipe(
+        home.path, scale, tuple(str(Path(file).absolute()) for file in files), tuple(sorted((options or {}).items())), _toml(cluster)
+    )
+    chosen = None if techniques is None else list(techniques)
+    how: dict[str, Any] = {"techniques": chosen, "settings": settings, "cases": cases, "metrics": metrics, "seed": seed}
+    planned = plan(recipe, repeats=repeats, **how)
+    runner = engine_named(engine, timeout_s=timeout_s, memory_bytes=memory_bytes)
+    where = Path(store) if store is not None else default_store()
+    keep: dict[str, Any] = {
+        "fresh": fresh, "keep_stale": keep_stale, "retry_failed": retry_failed, "durable": durable, "quiet": quiet, "command": command,
+    }  # fmt: skip
+    result = conduct(planned, runner, where, **keep)
+    started = time.monotonic()
+    while until is not None and _width(result) > until and (seconds is None or time.monotonic() - started < seconds):
+        planned = plan(recipe, repeats=planned.repeats + max(1, planned.repeats // 2), **how)
+        result = conduct(planned, runner, where, **{**keep, "fresh": False})
+    return result
+
+
+def reproduce(technique: str, **how: Any) -> Result:
+    """Judges every claim of one technique: runs it and what it is claimed to beat, on the cases that the claims name.
+
+    Takes `scale`, `repeats`, `seed`, `engine`, `store` and the rest as `compare` does.
+    """
+    home, name = catalogue.technique(technique)
+    if not home.technique(name).claims:
+        raise InputError(f"{home.path}/{name} makes no claim (a baseline?); try `armillary compare {home.path}`")
+    return _reproduce(home, [name], **how)
+
+
+def reproduce_all(field: str | None = None, **how: Any) -> list[Result]:
+    """Judges every claim of a field, or of all fields, arena by arena."""
+    known = catalogue.arenas()
+    homes = [a for a in known.values() if field is None or a.field == field]
+    if not homes:
+        raise InputError(f'unknown field "{field}" (known: {", ".join(sorted({a.field for a in known.values()}))})')
+    claiming = {a: [n for n in a.techniques if a.technique(n).claims] for a in homes}
+    return [_reproduce(a, names, **how) for a, names in claiming.items() if names]
+
+
+def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", **how: Any) -> Result:
+    needed = set(names)
+    for name in names:
+        for claim in home.technique(name).claims:
+            needed |= set(claim.baselines)
+            if isinstance(claim.by, Wins):
+                needed |= {n for n in home.techniques if not home.technique(n).oracle}
+    recipe = Recipe(home.path, scale, cluster=_toml(how.pop("cluster", None)))
+    wanted = [n for n in home.techniques if n in needed]
+    spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings") if key in how}
+    planned = plan(recipe, techniques=wanted, judged=names, **spelled)
+    runner = engine_named(how.pop("engine", "here"), timeout_s=how.pop("timeout_s", None), memory_bytes=how.pop("memory_bytes", None))
+    store = how.pop("store", None)
+    return conduct(planned, runner, Path(store) if store is not None else default_store(), **how)
+
+
+def conduct(
+    planned: Plan,
+    runner: Engine,
+    store: Path,
+    *,
+    fresh: bool = False,
+    keep_stale: bool = False,
+    retry_failed: bool = False,
+    durable: bool = False,
+    quiet: bool = True,
+    command: str = "",
+) -> Result:
+    """Runs what of a plan is not in the store yet, judges, and returns the result. Each unit is stored as it ends."""
+    with Store.open(store, durable=durable) as opened:
+        study = opened.begin(planned.identity, planned.seed, command, planned.json)
+        opened.enrol(study, planned.units)
+        todo = list(planned.units) if fresh else _todo(planned, opened, keep_stale, retry_failed)
+        known = len(planned.units) - len(todo)
+        progress = Progress(planned.arena.path, todo, known, workers=getattr(runner, "count", 1), quiet=quiet)
+        events = runner.run(todo, planned.recipe)
+        try:
+            for unit, report in events:
+                if report is None:
+                    opened.start(unit, "")
+                    progress.started(unit)
+                else:
+                    opened.finish(unit, report)
+                    progress.ended(unit, report)
+        finally:
+            events.close()  # type: ignore[attr-defined]
+            progress.close()
+        result = Result.load(store, study)
+        if not planned.recipe.work:
+            opened.judge(study, [verdict.json() for verdict in result.verdicts])
+    return result
+
+
+def _todo(planned: Plan, store: Store, keep_stale: bool, retry_failed: bool) -> list[Unit]:
+    """The units that are not done, or done with other code, or without a metric that is wanted now."""
+    states = store.states(planned.units)
+    todo = []
+    for unit in planned.units:
+        state, code, metrics = states.get(unit.id, ("planned", "", frozenset()))
+        stale = code != unit.code_digest[:32] and not keep_stale
+        case = planned.cases[unit.case]
+        lacking = state == "done" and any(m not in metrics for m in planned.metrics if planned.arena.metrics[m].applies(case))
+        finished = state in ("done", "declined") or (state == "failed" and not retry_failed)
+        if not finished or stale or lacking:
+            todo.append(unit)
+    return todo
+
+
+def _width(result: Result) -> float:
+    """The width of the leading gain's interval, as a share of the gain; 0 when there is none."""
+    metric = next((m for m in result.metrics if result.metric(m).better), None)
+    order = result.ranking(metric) if metric else []
+    if len(order) < 2 or metric is None:
+        return 0.0
+    found = result.gains(order[0][0], order[1][0], metric)
+    spread = found.interval() if found else None
+    return 0.0 if spread is None else (spread.high - spread.low) / abs(spread.figure)
+
+
+def _toml(cluster: Cluster | str | None) -> str | None:
+    from armillary.cluster import find
+
+    if cluster is None:
+        return None
+    return (find(cluster) if isinstance(cluster, str) else cluster).to_toml()

@@ -1,0 +1,117 @@
+"""Results as tables for a terminal; plain ASCII where it is none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.study.verdicts import SYMBOLS, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from armillary.study.result import Result
+
+WIDE = 200
+
+
+def console(color: bool = True) -> Console:
+    """A console on stdout: colours and lines on a terminal, ASCII of fixed width elsewhere."""
+    from rich.console import Console
+
+    live = sys.stdout.isatty()
+    plain = not color or "NO_COLOR" in os.environ or not live
+    return Console(no_color=plain, highlight=False, width=None if live else WIDE, emoji=False, markup=False)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table; columns whose name starts with ">" are right-aligned."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2, header_style="bold")
+    for column in columns:
+        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def print_result(result: Result, out: Console) -> None:
+    """The answer, the summary, the verdicts and what failed."""
+    out.print(summary(result))
+    out.print(result.answer(), style="bold")
+    verdicts = [v for v in result.verdicts if v.state != "not tried"]
+    if verdicts:
+        out.print(verdict_table(verdicts))
+    for unit in result.failed[:5]:
+        out.print(f"failed: {unit['technique']} on {unit['case']}, repeat {unit['repeat']}: {unit['error']}", style="red")
+    if len(result.failed) > 5:
+        out.print(f"… and {len(result.failed) - 5} more failures", style="red")
+    declined = {(u["technique"], u["reason"]) for u in result.declined}
+    for technique, reason in sorted(declined):
+        out.print(f"declined: {technique}: {reason}")
+    noisy = sum(bool(u["noisy"]) for u in result.units)
+    if noisy:
+        out.print(f"{noisy} of {len(result.units)} units ran while the machine was disturbed (noisy)")
+
+
+def summary(result: Result) -> Table:
+    """One row a technique: median of each metric over cases, gain over the baseline in the first one, and wins."""
+    metrics = [m for m in result.metrics if any(result.medians(t, m) for t in result.techniques)]
+    main = next((m for m in metrics if result.metric(m).better), None)
+    title = f"{result.arena.path}: medians over {len(result.cases)} case{'s' if len(result.cases) != 1 else ''}"
+    made = table("technique", *(">" + _heading(result, m) for m in metrics), *_gain_headings(result, main), title=title)
+    rows = {(r["technique"], r["metric"]): r for r in result.summary(metrics).to_dicts()}
+    order = [name for name, _ in result.ranking(main)] if main else []
+    for technique in sorted(result.techniques, key=lambda t: order.index(t) if t in order else len(order)):
+        cells = [number(rows[technique, m]["median"]) if (technique, m) in rows else "–" for m in metrics]
+        mark = " (oracle)" if result.arena.technique(technique).oracle else ""
+        made.add_row(technique + mark, *cells, *_gain_cells(rows.get((technique, main or "")), main))
+    return made
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """Claim, published figure, ours with its interval, state, kind."""
+    made = table("claim", "published", "ours (95 % interval)", "state", "kind", "why")
+    for v in verdicts:
+        made.add_row(v.says or v.claim, v.published, v.ours, f"{SYMBOLS[v.state]} {v.state_in_words}", v.kind, v.reason)
+    return made
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], *columns: str) -> Table:
+    """Rows of plain data as a table."""
+    made = table(*columns)
+    for row in rows:
+        cells = [row[column.lstrip(">")] for column in columns]
+        made.add_row(*(number(cell) if isinstance(cell, float) else str(cell) for cell in cells))
+    return made
+
+
+def number(value: float | None) -> str:
+    """Three or four significant digits, thousands shortened."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= limit:
+            return f"{value / (1e3 if suffix == 'k' else limit):.3g}{suffix}"
+    return f"{value:.4g}"
+
+
+def _heading(result: Result, metric: str) -> str:
+    facts = result.metric(metric)
+    kinds = sorted({k for t in result.techniques for k in result.kinds(t, metric)})
+    return f"{metric}{f' [{facts.unit}]' if facts.unit else ''}\n{', '.join(kinds)}"
+
+
+def _gain_headings(result: Result, main: str | None) -> tuple[str, ...]:
+    return (f">gain in {main}\nover {result.baseline}", ">best\non") if main and len(result.techniques) > 1 else ()
+
+
+def _gain_cells(row: dict[str, Any] | None, main: str | None) -> tuple[str, ...]:
+    if row is None or main is None:
+        return ()
+    gain = f"{row['gain']:.3f} ({row['low']:.3f} to {row['high']:.3f})" if row["gain"] is not None else "–"
+    return gain, f"{row['wins']}/{row['cases']}"

@@ -1,0 +1,1 @@
+"""What another package would write to add arenas and a technique."""

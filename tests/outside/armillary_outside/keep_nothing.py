@@ -1,0 +1,25 @@
+"""A cache that keeps nothing: the technique that another package adds to storage/eviction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from armillary.arena import Technique
+from armillary.storage.eviction import CacheOutcome, Trace
+from armillary.storage.eviction.policy import Evictions
+
+
+@dataclass(frozen=True)
+class KeepNothing(Technique):
+    """Misses every request. Nobody, Nowhere 2024."""
+
+    def simulate(self, trace: Trace, capacity: int, *, log: bool = True) -> CacheOutcome:
+        """No hits, no moves, no evictions."""
+        none = Evictions(*(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.bool_, np.uint8)))
+        return CacheOutcome(np.zeros(len(trace), np.bool_), len(trace), 0, none if log else None, capacity)
+
+    def metadata_bytes_per_object(self, capacity: int = 1000) -> float:
+        """It holds no object."""
+        return 0.0

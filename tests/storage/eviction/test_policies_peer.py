@@ -1,0 +1,116 @@
+"""Miss counts against libCacheSim, an independent simulator: equal wherever it decides by the same rules."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.storage.eviction import Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu, from_ids
+from armillary.storage.eviction.libcachesim_plugin import plugin_cache
+
+libcachesim = pytest.importorskip("libcachesim")
+
+RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
+SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "cache" / "cloudPhysicsIO.oracleGeneral.bin"
+EXACT = {
+    "FIFO": Fifo(), "LRU": Lru(), "Clock": Clock(), "Sieve": Sieve(), "LFU": Lfu(), "Belady": Belady(), "ARC": Arc(), "TwoQ": TwoQ(),
+    "SLRU": Slru(), "S3FIFO": S3Fifo(),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A skewed trace with loops, drift and sizes up to 50, as a file for the peer and as a trace."""
+    rng = np.random.default_rng(11)
+    ids = np.concatenate([np.minimum(rng.zipf(1.2, 12_000), 3000), np.tile(np.arange(5000, 5400), 10), np.minimum(rng.zipf(1.1, 8000), 3000) + 700])
+    sizes = rng.integers(1, 50, 10_000)[ids]
+    trace = from_ids(ids, sizes)
+    records = np.zeros(len(ids), RECORD)
+    records["id"], records["size"] = ids, sizes
+    records["next"] = np.where(trace.next_access() < len(ids), trace.next_access(), -1)
+    path = tmp_path_factory.mktemp("peer") / "work.oracleGeneral.bin"
+    records.tofile(path)
+    return path, from_ids(ids), trace
+
+
+def peer_misses(cache, path, unit):
+    options = libcachesim.ReaderInitParam(ignore_obj_size=unit)
+    reader = libcachesim.TraceReader(str(path), libcachesim.TraceType.ORACLE_GENERAL_TRACE, options)
+    return round(cache.process_trace(reader)[0] * (path.stat().st_size // RECORD.itemsize))
+
+
+def our_misses(policy, trace, capacity):
+    return int(np.count_nonzero(~policy.run(trace, capacity)))
+
+
+@pytest.mark.parametrize("capacity", [20, 77, 500, 2000])
+@pytest.mark.parametrize("name", EXACT)
+def test_equal_misses_with_unit_objects(name, capacity, work):
+    path, unit, _ = work
+    assert our_misses(EXACT[name], unit, capacity) == peer_misses(getattr(libcachesim, name)(capacity, hashpower=12), path, True)
+
+
+@pytest.mark.parametrize("capacity", [1500, 20_011])
+@pytest.mark.parametrize("name", EXACT)
+def test_equal_misses_with_bytes(name, capacity, work):
+    path, _, sized = work
+    assert our_misses(EXACT[name], sized, capacity) == peer_misses(getattr(libcachesim, name)(capacity, hashpower=12), path, False)
+
+
+@pytest.mark.parametrize("parameters", [{"small_size_ratio": 0.2, "ghost_size_ratio": 0.5, "move_to_main_threshold": 1}])
+def test_parameters_of_the_peer_can_be_set(parameters, work):
+    path, unit, _ = work
+    small, ghost, threshold = parameters.values()
+    peer = libcachesim.S3FIFO(300, hashpower=12, **parameters)
+    assert our_misses(S3Fifo(small=small, ghost=ghost, threshold=threshold), unit, 300) == peer_misses(peer, path, True)
+    assert our_misses(Clock(bits=2), unit, 300) == peer_misses(libcachesim.Clock(300, hashpower=12, n_bit_counter=2), path, True)
+    peer = libcachesim.TwoQ(300, hashpower=12, a_in_size_ratio=0.1, a_out_size_ratio=1.0)
+    assert our_misses(TwoQ(a1in=0.1, a1out=1.0), unit, 300) == peer_misses(peer, path, True)
+
+
+@pytest.mark.parametrize("capacity", [30, 77, 500, 2000])
+def test_lirs_is_within_a_hundredth_and_equal_with_the_peers_rule(capacity, work):
+    path, unit, _ = work
+    peer = peer_misses(libcachesim.LIRS(capacity, hashpower=12), path, True)
+    assert our_misses(Lirs(), unit, capacity) == pytest.approx(peer, rel=0.01)
+    if capacity >= 200:  # with a queue of one object the peer holds more than its capacity
+        assert our_misses(Lirs(demote=True), unit, capacity) == peer
+
+
+def test_w_tinylfu_is_near_the_peer_whose_sketch_is_another(work):
+    path, unit, _ = work
+    assert our_misses(WTinyLfu(), unit, 500) == pytest.approx(peer_misses(libcachesim.WTinyLFU(500, hashpower=12), path, True), rel=0.05)
+
+
+@pytest.mark.parametrize("policy", [Fifo(), Lru(), Clock(), Sieve(), Lfu(), Arc(), S3Fifo(), FifoMep()], ids=str)
+def test_plugin_gives_the_counts_of_the_kernel(policy, work):
+    path, unit, sized = work
+    assert peer_misses(plugin_cache(policy, 300, hashpower=12), path, True) == our_misses(policy, unit, 300)
+    if not isinstance(policy, S3Fifo):  # refuses objects that the peer takes in
+        assert peer_misses(plugin_cache(policy, 3000, hashpower=12), path, False) == our_misses(policy, sized, 3000)
+
+
+@pytest.mark.parametrize("policy", [Slru(), TwoQ(), Lirs(), WTinyLfu(), S3Fifo()], ids=str)
+def test_plugin_stands_policies_that_let_go_early_or_refuse(policy, work):
+    path, _, sized = work
+    cache = plugin_cache(policy, 3000, hashpower=12)
+    assert 0 < peer_misses(cache, path, False) < len(sized)
+    assert cache.get_occupied_byte() <= 3000
+
+
+def test_plugin_takes_removals():
+    cache = plugin_cache(Lru(), 2, hashpower=8)
+    ask = lambda key: cache.get(libcachesim.Request(obj_size=1, obj_id=key))  # noqa: E731
+    assert [ask(1), ask(2), cache.remove(1), ask(3), ask(2), ask(1)] == [False, False, True, False, True, False]
+
+
+@pytest.mark.shared_data
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared trace is not here")
+@pytest.mark.parametrize("unit", [True, False], ids=["objects", "bytes"])
+@pytest.mark.parametrize("name", EXACT)
+def test_equal_misses_on_a_real_block_trace(name, unit):
+    records = np.fromfile(SHARED, RECORD)
+    trace = from_ids(records["id"].astype(np.int64), None if unit else records["size"].astype(np.int64))
+    for capacity in (48, 489, 4897) if unit else (2_029_769, 20_297_697, 202_976_972):
+        peer = getattr(libcachesim, name)(capacity, hashpower=16)
+        assert our_misses(EXACT[name], trace, capacity) == peer_misses(peer, SHARED, unit)

@@ -1,0 +1,237 @@
+"""One hand-made set of values for each row and edge of the verdict rules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from armillary.arena import Arena, Metric, Technique
+from armillary.claim import Claim, Exponent, Gain, Kind, Level, Parity, Wins
+from armillary.study.result import Result
+from armillary.study.verdicts import judge
+
+Cells = Mapping[str, Mapping[str, list[float]]]
+
+METRICS = [
+    Metric("cost", better="lower"),
+    Metric("rate", better="higher", kind="measured"),
+    Metric("accuracy", better="higher", scale="difference"),
+    Metric("mixed", better="lower", kind="by case"),
+]
+
+
+class Seer(Technique):
+    """Knows the future. 1966."""
+
+    oracle = True
+
+
+class Made(Result):
+    """A result made by hand: metric to technique to case to repeats."""
+
+    def __init__(self, values: Mapping[str, Cells], kinds: Mapping[str, set[str]] | None = None, numbers: Mapping[str, float] | None = None,
+                 states: Mapping[tuple[str, str], str] | None = None, stale: set[str] | None = None) -> None:  # fmt: skip
+        techniques = dict.fromkeys(t for cells in values.values() for t in cells)
+        cases = dict.fromkeys(c for cells in values.values() for row in cells.values() for c in row)
+        facts = {c: {"kinds": sorted((kinds or {}).get(c, set())), "parameters": {"n": (numbers or {}).get(c, "none")}} for c in cases}
+        units: dict[tuple[str, str, int], dict[str, Any]] = {}
+        found: dict[int, dict[str, tuple[str, float]]] = {}
+        counter = itertools.count()
+        for metric, cells in values.items():
+            for t, row in cells.items():
+                for c, numbers_of in row.items():
+                    for repeat, value in enumerate(numbers_of):
+                        state = (states or {}).get((t, c), "done")
+                        unit = units.setdefault((t, c, repeat), {
+                            "key": next(counter), "technique": t, "case": c, "repeat": repeat, "state": state, "noisy": 0, "reason": "",
+                            "error": "", "stale": t in (stale or ()),
+                        })  # fmt: skip
+                        kind = "measured" if metric == "rate" or ("measured" in facts[c]["kinds"] and metric == "mixed") else "simulated"
+                        if state == "done":
+                            found.setdefault(unit["key"], {})[metric] = (kind, value)
+        plan = {
+            "techniques": dict.fromkeys(techniques, {}),
+            "cases": facts,
+            "metrics": list(values),
+            "seed": 0,
+            "recipe": {"arena": "by/hand"},
+        }
+        super().__init__(study=1, created=0.0, command="", plan=plan, units=list(units.values()), values=found, environments={})
+
+    @property
+    def arena(self) -> Arena:
+        made = Arena("by/hand", question="Which?", metrics=METRICS, techniques=dict.fromkeys(self.techniques, f"{__name__}:Technique"))
+        made.technique = lambda name: Seer if name == "seer" else Technique  # type: ignore[method-assign,assignment,return-value]
+        return made
+
+
+def steady(*levels: float) -> dict[str, list[float]]:
+    return {f"c{i}": [level] for i, level in enumerate(levels)}
+
+
+def verdict(result: Result, claim: Claim) -> Any:
+    return judge("by/hand/new#1", "new", claim, result)
+
+
+HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100)}}
+
+
+@pytest.mark.parametrize(
+    ("values", "claim", "state", "figure"),
+    [
+        pytest.param(HALF, Claim("cost", over="old", by=Gain(ratio=(2.0, None))), "held", 2.0, id="exactly the published ratio"),
+        pytest.param(HALF, Claim("cost", over="old", by=Gain(ratio=(3.0, None))), "held in part", 2.0, id="better by less"),
+        pytest.param(
+            {"cost": {"new": steady(70, 70, 70), "old": steady(100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(percent=(30, 60))), "held", 30.0, id="30 to 60 percent, 30.0",
+        ),
+        pytest.param(HALF, Claim("cost", over="old", by=Gain(ratio=(3.0, None)), honest=(1.5, None), why="our machine"), "held", 2.0, id="honest bound"),
+        pytest.param(
+            HALF, Claim("cost", over="old", by=Gain(percent=(80, None)), honest=(70, None), part=60, why="x"), "not held", 50.0, id="below the part",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(50, 200, 90, 110), "old": steady(100, 100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(1.0, None))), "not held", None, id="interval reaches no effect",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(50, 100, 100, 100), "old": steady(100, 100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(1.8, None)), aggregate="max"), "not held", 2.0, id="up to, on one lucky case",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(50, 50), "old": steady(100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(1.5, None))), "held in part", 2.0, id="few cases",
+        ),
+        pytest.param(
+            {"rate": {"new": {"c0": [4.0, 4.1, 4.2, 4.0, 4.1]}, "old": {"c0": [2.0, 2.0, 2.1, 2.0, 2.0]}}},
+            Claim("rate", over="old", by=Gain(ratio=(1.5, None))), "held", None, id="one case, five measured repeats",
+        ),
+        pytest.param(
+            {"rate": {"new": {"c0": [4.0, 4.1]}, "old": {"c0": [2.0, 2.0]}}},
+            Claim("rate", over="old", by=Gain(ratio=(1.5, None))), "held in part", None, id="one case, two measured repeats",
+        ),
+        pytest.param(
+            {"accuracy": {"new": steady(0.9, 0.92, 0.91), "old": steady(0.8, 0.82, 0.81)}},
+            Claim("accuracy", over="old", by=Gain(difference=(0.05, None))), "held", pytest.approx(0.1), id="difference",
+        ),
+        pytest.param(
+            {"accuracy": {"new": steady(0.9, 0.92, 0.91)}}, Claim("accuracy", by=Level(at_least=0.89)), "held", pytest.approx(0.91), id="level",
+        ),
+        pytest.param(
+            {"accuracy": {"new": steady(0.7, 0.99, 0.99)}}, Claim("accuracy", by=Level(at_least=0.85)), "held in part", None, id="level by the figure",
+        ),
+        pytest.param({"accuracy": {"new": steady(0.5, 0.6, 0.5)}}, Claim("accuracy", by=Level(at_least=0.85)), "not held", None, id="level missed"),
+        pytest.param({"cost": {"new": steady(3, 4, 5)}}, Claim("cost", by=Level(at_most=6)), "held", pytest.approx(4), id="level at most"),
+        pytest.param(
+            {"accuracy": {"new": steady(0.5, 0.6, 0.5)}}, Claim("accuracy", by=Level(at_least=0.9), honest=(0.7, 1), part=0.4, why="x"),
+            "held in part", None, id="level in part",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(100, 101, 99), "old": steady(100, 100, 100)}}, Claim("cost", over="old", by=Parity(0.1)), "held", None, id="parity",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(100, 150, 70), "old": steady(100, 100, 100)}}, Claim("cost", over="old", by=Parity(0.1)), "held in part", None,
+            id="parity of the figure only",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(150, 150, 150), "old": steady(100, 100, 100)}}, Claim("cost", over="old", by=Parity(0.1)), "not held", None,
+            id="no parity",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(50, 50, 50), "old": steady(100, 60, 100), "mid": steady(80, 80, 80)}},
+            Claim("cost", over=("old", "mid"), by=Gain(ratio=(1.1, None))), "held", pytest.approx((1.6 * 1.2 * 1.6) ** (1 / 3)), id="best of two",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(1, 1, 1, 9), "old": steady(2, 2, 2, 2), "seer": steady(0.1, 0.1, 0.1, 0.1)}},
+            Claim("cost", by=Wins(0.7)), "held", pytest.approx(75.0), id="wins, oracles aside",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(1, 9, 9, 9), "old": steady(2, 2, 2, 2)}}, Claim("cost", by=Wins(0.7), honest=(0.5, None), part=0.2, why="x"),
+            "held in part", pytest.approx(25.0), id="wins in part",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(1.005, 1.005, 1.005), "old": steady(1, 1, 1)}}, Claim("cost", by=Wins(0.9)), "held", pytest.approx(100.0),
+            id="a tie is a win",
+        ),
+    ],
+)  # fmt: skip
+def test_state_and_figure(values: Mapping[str, Cells], claim: Claim, state: str, figure: float | None) -> None:
+    found = verdict(Made(values), claim)
+    assert found.state == state, found
+    if figure is not None:
+        assert found.figure == pytest.approx(figure) if isinstance(figure, float) else found.figure == figure
+
+
+def test_exponents_come_from_the_slope() -> None:
+    sizes = {f"c{i}": float(2**i) for i in range(1, 8)}
+    root = {"cost": {"new": {c: [3 * n**0.5] for c, n in sizes.items()}}}
+    found = verdict(Made(root, numbers=sizes), Claim("cost", by=Exponent("n", at_most=0.75)))
+    assert (found.state, found.figure) == ("held", pytest.approx(0.5))
+    assert verdict(Made(root, numbers=sizes), Claim("cost", by=Exponent("n", at_least=0.75))).state == "not held"
+    noisy = {"cost": {"new": {c: [3 * n**0.7 * (2 if i % 2 else 0.5)] for i, (c, n) in enumerate(sizes.items())}}}
+    assert verdict(Made(noisy, numbers=sizes), Claim("cost", by=Exponent("n", at_most=0.75))).state == "held in part"
+
+
+KINDS = {"c0": {"a"}, "c1": {"a"}, "c2": {"a"}, "c3": {"b"}, "c4": {"b"}, "c5": {"b"}}
+BOTH = (Kind("a"), Kind("b"))
+
+
+@pytest.mark.parametrize(
+    ("levels", "state"),
+    [((50, 50, 50, 40, 40, 40), "held"), ((50, 50, 50, 100, 100, 100), "held in part"), ((50, 50, 50, 150, 150, 150), "not held"),
+     ((50, 50, 50, 70, 70, 70), "held in part"), ((100, 100, 100, 100, 100, 100), "not held")],
+)  # fmt: skip
+def test_several_kinds_of_case(levels: tuple[float, ...], state: str) -> None:
+    values = {"cost": {"new": steady(*levels), "old": steady(*[100.0] * 6)}}
+    assert verdict(Made(values, KINDS), Claim("cost", over="old", by=Gain(ratio=(2.0, None)), on=BOTH)).state == state
+
+
+@pytest.mark.parametrize(
+    ("result", "claim", "reason"),
+    [
+        (Made(HALF), Claim("cost", over="other", by=Gain(ratio=(1.1, None))), "other was not run"),
+        (Made(HALF), Claim("cost", over="old", on=Kind("cdn")), "no case of kind cdn"),
+        (Made(HALF), Claim("cost", over="old", circular="calibrates the model"), "used as input: calibrates the model"),
+        (Made(HALF), Claim("cost", over="old", needs="a GPU"), "needs a GPU"),
+        (Made(HALF, states={("old", "c1"): "failed"}), Claim("cost", over="old"), "old on c1 failed"),
+        (Made(HALF, states={("new", "c1"): "declined"}), Claim("cost", over="old"), "new on c1 declined"),
+        (Made(HALF, stale={"old"}), Claim("cost", over="old"), "stale"),
+        (Made({"mixed": HALF["cost"]}, {"c0": {"measured"}}), Claim("mixed", over="old"), "different kinds: measured, simulated"),
+        (Made({"cost": {"new": steady(0, 0, 0), "old": steady(1, 1, 1)}}), Claim("cost", over="old"), "3 undefined"),
+        (Made(HALF), Claim("cost", over="old", by=Gain(difference=(1.0, None))), "scale"),
+    ],
+)  # fmt: skip
+def test_not_tried_says_why(result: Result, claim: Claim, reason: str) -> None:
+    found = verdict(result, claim)
+    assert found.state == "not tried"
+    assert reason in found.reason
+
+
+def test_a_stand_in_is_named() -> None:
+    found = verdict(Made(HALF), Claim("cost", over="old", by=Gain(ratio=(2.0, None)), stand_in="controller"))
+    assert found.state_in_words == "held, with a stand-in controller"
+
+
+def test_explain_says_which_case_decides() -> None:
+    values = {"cost": {"new": steady(1, 100, 100, 100, 100), "old": steady(100, 100, 100, 100, 100)}}
+    result = Made(values)
+    claim = Claim("cost", over="old", by=Gain(ratio=(1.5, None)), aggregate="max", says="up to")
+    result.__dict__["verdicts"] = [verdict(result, claim)]
+    assert result.verdicts[0].figure == pytest.approx(100)
+
+
+def test_claims_are_checked_when_they_are_made() -> None:
+    for wrong in (
+        lambda: Gain(ratio=(1, 2), percent=(1, 2)),
+        lambda: Gain(),
+        lambda: Level(),
+        lambda: Level(at_least=1, at_most=2),
+        lambda: Claim("cost", by=Gain(ratio=(2, None))),
+        lambda: Claim("cost", over="old", by=Level(at_least=1)),
+        lambda: Claim("cost", over="old", by=Gain(ratio=(2, None)), honest=(1.5, None)),
+        lambda: Claim("cost", over="old", by=Parity(), part=1, why="x"),
+    ):
+        with pytest.raises(TypeError):
+            wrong()

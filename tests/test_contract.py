@@ -1,0 +1,112 @@
+"""Every registered arena keeps the contract: it loads, its claims point at what exists, its parameters are documented."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from armillary import catalogue, describe
+from armillary.arena import NAME, Arena, Technique, canonical, parameters
+from armillary.claim import Exponent
+
+PATHS = sorted(catalogue.arenas())
+TECHNIQUES = [(path, name) for path in PATHS for name in catalogue.arenas()[path].techniques]
+HEAVY = ("numba", "scipy", "polars", "plotly", "torch", "pydantic", "dask", "distributed")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_arena_is_well_formed(path: str) -> None:
+    arena = catalogue.arena(path)
+    assert isinstance(arena, Arena)
+    assert arena.path == path
+    assert arena.question.endswith("?")
+    assert arena.metrics, "no metric"
+    assert all(NAME.fullmatch(name) for name in arena.techniques)
+    assert arena.baseline is None or arena.baseline in arena.techniques
+    assert all(metric in arena.metrics for metric in arena.tradeoff or ())
+    assert set(arena.papers) <= set(arena.techniques)
+    assert set(arena.papers.values()) <= set(catalogue.papers())
+    names = [case.name for scale in ("tiny", "small", "large") for case in arena.built_in(scale)]
+    assert len(names) == 3 * len(set(names)), "case names differ between scales, or repeat"
+
+
+@pytest.mark.parametrize(("path", "name"), TECHNIQUES)
+def test_a_technique_is_well_formed(path: str, name: str) -> None:
+    arena = catalogue.arena(path)
+    technique = arena.technique(name)
+    assert issubclass(technique, Technique)
+    assert dataclasses.is_dataclass(technique)
+    for parameter in parameters(technique).values():
+        assert parameter.default is not dataclasses.MISSING, f"{parameter.name} has no default"
+        assert parameter.doc, f"{parameter.name} is not documented"
+    made = arena.make(name)
+    assert type(arena.make(name, json.loads(canonical(made)))) is technique, "parameters survive their own JSON"
+    said = f"{inspect.getdoc(sys.modules[technique.__module__])}\n{inspect.getdoc(technique)}"
+    if name in arena.papers:
+        title = catalogue.papers()[arena.papers[name]].title
+        assert _plain(title) in _plain(said), "the docstring names its paper"
+    else:
+        assert re.search(r"\b(19|20)\d\d\b", said), "the docstring says where it was published"
+
+
+@pytest.mark.parametrize(("path", "name"), TECHNIQUES)
+def test_claims_name_what_exists(path: str, name: str) -> None:
+    arena = catalogue.arena(path)
+    cases = arena.built_in("small")
+    for number, _, claim in arena.claims([name]):
+        assert claim.metric in arena.metrics, number
+        assert arena.metrics[claim.metric].better is not None, number
+        for baseline in claim.baselines:
+            assert not arena.technique(baseline).oracle, f"{number}: an oracle is no baseline"
+        for kind in claim.kinds:
+            found = [case for case in cases if kind.takes(case.kinds)]
+            assert found, f"{number}: no case of kind {kind}"
+            if isinstance(claim.by, Exponent):
+                assert all(claim.by.variable in case.parameters for case in found), number
+        assert claim.says, number
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_it_can_be_described(path: str) -> None:
+    arena = catalogue.arena(path)
+    assert arena.question in describe.text(describe.arena(arena))
+    for name in arena.techniques:
+        text = describe.text(describe.technique(arena, name))
+        assert f"{path}/{name}" in text
+        assert "Use it:" in text
+
+
+def test_listing_loads_nothing_heavy() -> None:
+    code = f"import sys; from armillary import catalogue; catalogue.arenas(); print([m for m in {HEAVY} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_broken_outside_package_costs_a_warning_only() -> None:
+    code = "from armillary import catalogue; print(len(catalogue.arenas()))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(run.stdout) >= 3
+    assert 'entry point "outside/broken" left out' in run.stderr
+
+
+def test_no_code_draws_from_the_global_generators() -> None:
+    offenders = []
+    for file in (Path(catalogue.ROOT)).rglob("*.py"):
+        text = file.read_text()
+        for match in re.finditer(
+            r"np\.random\.(?!Generator|PCG64|SeedSequence|default_rng\(\w)\w+|(?<![\w.])random\.(?!Random\b)[a-z]+\(", text
+        ):
+            line = text.count("\n", 0, match.start()) + 1
+            if file.name != "execute.py":
+                offenders.append(f"{file}:{line}: {match.group()}")
+    assert offenders == []
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\W+", " ", text).casefold()
