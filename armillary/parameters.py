@@ -49,6 +49,7 @@ class Parameter:
         return ""
 
 
+@functools.cache
 def parameters(technique: type) -> dict[str, Parameter]:
     """The parameters of a technique class, by name, in the order of its fields."""
     if not dataclasses.is_dataclass(technique):

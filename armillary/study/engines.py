@@ -71,6 +71,7 @@ class _Worker:
     pipe: Connection
     #: Everything it wrote to file descriptor 2, for the report of a unit that dies.
     said: Path
+    born: float = field(default_factory=time.monotonic)
     unit: Unit | None = None
     since: float = 0.0
     done: int = 0
@@ -89,7 +90,7 @@ class _Worker:
 
 @dataclass
 class Processes:
-    """A pool of worker processes. One that dies fails its unit only; each is replaced after 50 units or when it grew too large.
+    """A pool of worker processes. One that dies fails its unit only; each is replaced after 50 units and 20 s, or when it grew too large.
 
     Workers are started as `python -m armillary.study.worker`, not through `multiprocessing`, which would run the caller's own script
     once more in each of them; and `concurrent.futures` gives up the whole pool when one worker is killed.
@@ -99,6 +100,8 @@ class Processes:
     timeout_s: float | None = None
     memory_bytes: int | None = None
     units_per_worker: int = 50
+    #: A worker takes about a second to start, so one that ran fifty tiny units is kept for a while.
+    seconds_per_worker: float = 20.0
     _workers: list[_Worker] = field(default_factory=list)
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[Event]:
@@ -141,7 +144,8 @@ class Processes:
         if report.state == "failed":
             report = Report(**{**vars(report), "traceback": "\n".join(p for p in (report.traceback, _tail(worker.said)) if p)})
         worker.unit, worker.done = None, worker.done + 1
-        if worker.done >= self.units_per_worker or (self.memory_bytes and _rss(worker.process.pid) > self.memory_bytes):
+        old = worker.done >= self.units_per_worker and time.monotonic() - worker.born > self.seconds_per_worker
+        if old or (self.memory_bytes and _rss(worker.process.pid) > self.memory_bytes):
             self._dismiss(worker)
         return unit, report
 

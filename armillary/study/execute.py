@@ -56,8 +56,7 @@ def _prepare(unit: Unit, recipe: Recipe) -> tuple[Arena, Technique, Case]:
     if case.digest != unit.case_digest:
         where = f"the file {case.source}" if case.source else "the case"
         raise RuntimeError(f"{where} is not what the study was planned with")
-    technique = arena.make(unit.technique, json.loads(unit.parameters))
-    return arena, technique.with_rng(stream(unit.seed, "unit", unit.name)), case.at(unit.seed, unit.repeat)
+    return arena, arena.make(unit.technique, json.loads(unit.parameters)), case
 
 
 def _alone(unit: Unit, arena: Arena, technique: Technique, case: Case) -> Report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,15 +92,12 @@ def read(
 
     `sizes` below 1 are shares of the distinct objects (of their bytes, with `count="bytes"`), others objects (bytes).
     """
-    from .readers import open_trace
-
-    open_trace(path, format=format, columns=columns, delimiter=delimiter, header=header, block=block)
-    how = {"format": format, "columns": columns, "delimiter": delimiter, "header": header, "block": block, "count": count}
-    if not sizes:
-        raise InputError("found no cache size; expected shares or numbers of objects", where="--sizes")
+    how: dict[str, Any] = {"format": format, "columns": columns, "delimiter": delimiter, "header": header, "block": block, "count": count}
+    if not sizes or not all(0 < size < 2**62 for size in sizes):
+        raise InputError(f"found {list(sizes)}; expected shares below 1, or numbers of {count}", where="--sizes")
+    # Read whole now: what is wrong with the file is said before anything is run or written.
+    _file(path, path.stat().st_mtime_ns, **how)
     for size in sizes:
-        if not (math.isfinite(size) and size > 0):
-            raise InputError(f"found {size}; expected shares below 1, or whole numbers", where="--sizes")
         kinds = {"file", count, *(name for name, share in SHARES.items() if share == size)}
         yield Case(f"{path.name}@{size:.10g}", _load, {**how, "path": str(path), "share": size}, frozenset(kinds), source=path)
 
@@ -182,7 +178,7 @@ def _load(case: Case, rng: np.random.Generator) -> Trace:
     return _file(case.source, case.source.stat().st_mtime_ns, **{k: v for k, v in case.parameters.items() if k not in ("path", "share")})
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _file(path: Path, changed_ns: int, *, count: str, **how: Any) -> Trace:
     """A trace file, read once for all cache sizes."""
     import dataclasses

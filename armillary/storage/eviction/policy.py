@@ -293,6 +293,12 @@ class State:
         """The objects of queue q, young to old: for tests and printouts."""
         return members(self._cells, self._queues, q)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays as they are now."""
+        arrays = [*self._arrays.values(), *self.fixed, self._cells, self._queues, self.numbers]
+        return sum(array.nbytes for array in arrays) + (0 if self._held is None else self._held.nbytes)
+
     def bytes_per_object(self) -> float:
         """Bytes of all arrays for each object in a full cache of unit objects."""
         tables = sum(np.dtype(table.kind).itemsize for table in self.tables.values()) * (self.capacity + self.remembered)
