@@ -5,7 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.storage.queue import (
-    SIZE, append, close_holes, empty_queues, grown_queues, leave, members, oldest, pop, push, ring_cells, unlink,
+    SIZE,
+    append,
+    close_holes,
+    empty_queues,
+    grown_queues,
+    leave,
+    members,
+    oldest,
+    pop,
+    push,
+    ring_cells,
+    unlink,
 )  # fmt: skip
 
 

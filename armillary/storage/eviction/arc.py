@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
 
 
@@ -90,7 +90,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _replace(log, numbers, i, held, where, slot, cells, queues, target, from_b2):
     """The oldest of T1 or of T2 leaves and is remembered."""
     in_t1 = queues[T1, SIZE]

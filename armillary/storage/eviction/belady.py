@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.errors import InputError
 
-from ..queue import fetch_ahead, hold, kernel, size_at, size_of
+from ..queue import fetch_ahead, hold, kernel, part, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 from .workload import Trace
 
@@ -88,7 +88,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, slot, due, who, f
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _remove(numbers, held, slot, due, who, o):
     """The last entry takes the place of o and finds its own."""
     at, last = slot[o], numbers[COUNT]
@@ -103,7 +103,7 @@ def _remove(numbers, held, slot, due, who, o):
     _sink(slot, due, who, slot[who[at]], numbers[COUNT])
 
 
-@kernel
+@part
 def _rise(slot, due, who, at):
     o, when = who[at], due[at]
     while at > 1 and due[at >> 1] < when:
@@ -114,7 +114,7 @@ def _rise(slot, due, who, at):
     slot[o] = at
 
 
-@kernel
+@part
 def _sink(slot, due, who, at, count):
     o, when = who[at], due[at]
     while 2 * at <= count:

@@ -27,7 +27,7 @@ import numpy as np
 from armillary.arena import Claim, Gain, Kind, Level, Wins
 from armillary.errors import InputError
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
@@ -139,14 +139,14 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, stam
             _join(numbers, held, where, slot, cells, queues, segment, o, 0)
 
 
-@kernel
+@part
 def _join(numbers, held, where, slot, cells, queues, segment, o, uses):
     push(cells, queues, segment, slot, o, size_of(held, o))
     where[o] = ((segment + 1) << 4) + uses
     numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _restore(log, numbers, i, o, held, where, slot, stamp, cells, queues, segments):
     """Brings segments and cache within their sizes again when o, in its queue or about to join one, is counted in."""
     capacity, body = numbers[CAPACITY], len(segments) - 1
@@ -184,7 +184,7 @@ def _restore(log, numbers, i, o, held, where, slot, stamp, cells, queues, segmen
             _join(numbers, held, where, slot, cells, queues, body, v, uses - 1)
 
 
-@kernel
+@part
 def _evict(log, numbers, i, v, place, held, where):
     where[v] = 0
     numbers[USED] -= size_of(held, v)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import append, fetch_ahead, hold, kernel, size_at, size_of, unlink
+from ..queue import append, fetch_ahead, hold, kernel, part, size_at, size_of, unlink
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 
 
@@ -69,7 +69,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, slot, before, aft
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _use(numbers, slot, before, after, count, first, last, lower, higher, o):
     """One use more: o goes to the list of the next count; alone in its list, it takes the list along."""
     b = slot[o]
@@ -88,7 +88,7 @@ def _use(numbers, slot, before, after, count, first, last, lower, higher, o):
         _free_list(numbers, lower, higher, b)
 
 
-@kernel
+@part
 def _remove(numbers, held, slot, before, after, first, last, lower, higher, o):
     b = slot[o]
     unlink(first, last, before, after, b, o)
@@ -98,7 +98,7 @@ def _remove(numbers, held, slot, before, after, first, last, lower, higher, o):
     numbers[USED] -= size_of(held, o)
 
 
-@kernel
+@part
 def _new_list(numbers, count, first, last, lower, higher, below, times):
     """A list for count `times` right above list `below` (NONE: at the bottom)."""
     b = numbers[FREE]
@@ -121,7 +121,7 @@ def _new_list(numbers, count, first, last, lower, higher, below, times):
     return b
 
 
-@kernel
+@part
 def _free_list(numbers, lower, higher, b):
     if lower[b] == NONE:
         numbers[LOWEST] = higher[b]

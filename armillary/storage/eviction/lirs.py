@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
@@ -98,7 +98,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, stack_slot
             where[v] = 0
 
 
-@kernel
+@part
 def _settle(log, numbers, i, held, where, slot, cells, queues, v, room):
     """Puts v into Q, then demotes LIR objects to Q until they take no more than `room`; a LIR object is left at the bottom of S."""
     while True:
@@ -121,7 +121,7 @@ def _settle(log, numbers, i, held, where, slot, cells, queues, v, room):
             v = NOBODY
 
 
-@kernel
+@part
 def _evict(log, numbers, i, held, where, slot, cells, queues):
     """The oldest of Q leaves the cache; if it is in S, it is remembered."""
     v = pop(cells, queues, Q, held)
@@ -131,7 +131,7 @@ def _evict(log, numbers, i, held, where, slot, cells, queues):
     record(log, numbers, i, v, Q)
 
 
-@kernel
+@part
 def _prune(held, where, slot, cells, queues):
     """Takes objects off the bottom of S until a LIR object is there."""
     v = oldest(cells, queues, S)
@@ -145,7 +145,7 @@ def _prune(held, where, slot, cells, queues):
         v = oldest(cells, queues, S)
 
 
-@kernel
+@part
 def _forget(numbers, held, where, stack_slot, slot, cells, queues, o):
     """Takes a cached object out of all queues."""
     if where[o] & IN_S:

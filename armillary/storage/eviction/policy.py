@@ -26,7 +26,7 @@ from armillary.arena import Technique
 from armillary.errors import InputError
 from armillary.parameters import with_parameters
 
-from ..queue import empty_queues, grown_queues, kernel, members
+from ..queue import empty_queues, grown_queues, kernel, members, part
 from .workload import DELETE, INSERT, LOOKUP, Block, Trace, from_ids
 
 if TYPE_CHECKING:
@@ -335,13 +335,13 @@ def _joined(parts: list[np.ndarray], kind: Any) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, kind)
 
 
-@kernel
+@part
 def operation_at(operations, i):
     """What request i asks for."""
     return operations[i] if len(operations) else LOOKUP
 
 
-@kernel
+@part
 def is_use(operation, sizes, held, i, o):
     """Whether request i uses the cached object o as it is, rather than deletes it or brings it in another size."""
     if operation == LOOKUP:
@@ -353,7 +353,7 @@ def is_use(operation, sizes, held, i, o):
     return sizes[i] == held[o]
 
 
-@kernel
+@part
 def record(log, numbers, i, o, place):
     """Notes that request i evicted object o, if anyone wants to know."""
     if len(log):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import fetch_ahead, hold, kernel, size_at, size_of
+from ..queue import fetch_ahead, hold, kernel, part, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 
 
@@ -58,7 +58,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, slot, cached):
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _remove(numbers, held, slot, cached, o):
     """The last object takes the place of o."""
     numbers[COUNT] -= 1
@@ -69,7 +69,7 @@ def _remove(numbers, held, slot, cached, o):
     slot[o] = -1
 
 
-@kernel
+@part
 def _draw(numbers, below):
     """A number in [0, below), below < 2^31: SplitMix64, whose high half is scaled."""
     numbers[DRAWN] += np.int64(-7046029254386353131)

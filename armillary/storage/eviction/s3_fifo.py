@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
@@ -86,7 +86,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _evict_main(log, numbers, i, held, where, slot, cells, queues):
     """Lets the oldest of main go round while they have uses left; the first without leaves."""
     while queues[MAIN, SIZE] > 0:
@@ -101,7 +101,7 @@ def _evict_main(log, numbers, i, held, where, slot, cells, queues):
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _evict_small(log, numbers, i, held, where, slot, cells, queues):
     """Moves the oldest of small to main while they have earned it, their counters cleared; the first that has not leaves."""
     while queues[SMALL, SIZE] > 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import FIRST, HOLE, MASK, OLD, SIZE, YOUNG, close_holes, fetch_ahead, hold, kernel, leave, oldest, push, size_at, size_of
+from ..queue import FIRST, HOLE, MASK, OLD, SIZE, YOUNG, close_holes, fetch_ahead, hold, kernel, leave, oldest, part, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
@@ -65,7 +65,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _evict(log, numbers, i, held, where, cells, queues):
     first, mask, hand = queues[0, FIRST], queues[0, MASK], numbers[HAND]
     while True:
@@ -84,7 +84,7 @@ def _evict(log, numbers, i, held, where, cells, queues):
     record(log, numbers, i, v, 0)
 
 
-@kernel
+@part
 def _younger(cells, queues, hand):
     """The place of the next younger object, or nowhere."""
     hand += 1

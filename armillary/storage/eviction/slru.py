@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
@@ -78,7 +78,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _cool(log, numbers, i, held, where, slot, cells, queues, segment):
     """Passes objects down from `segment` as far as segments are overfull."""
     while segment > 0 and queues[segment, SIZE] > numbers[SHARE]:
@@ -92,7 +92,7 @@ def _cool(log, numbers, i, held, where, slot, cells, queues, segment):
             _evict(log, numbers, i, held, where, cells, queues, 0)
 
 
-@kernel
+@part
 def _evict(log, numbers, i, held, where, cells, queues, segment):
     v = pop(cells, queues, segment, held)
     where[v] = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
 from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
@@ -82,7 +82,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
         numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _evict_in(log, numbers, i, held, where, slot, cells, queues):
     v = pop(cells, queues, IN, held)
     where[v] = 0
@@ -95,7 +95,7 @@ def _evict_in(log, numbers, i, held, where, slot, cells, queues):
         where[v] = OUT + 1
 
 
-@kernel
+@part
 def _evict_main(log, numbers, i, held, where, cells, queues):
     v = pop(cells, queues, MAIN, held)
     where[v] = 0

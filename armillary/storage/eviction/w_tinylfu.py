@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, pop, push, size_at, size_of
+from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, part, pop, push, size_at, size_of
 from .policy import DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
@@ -52,7 +52,7 @@ class WTinyLfu(Policy):
 WINDOW_SIZE, MAIN_SIZE, PROTECTED_SIZE, WIDTH_MASK, PERIOD, COUNTED = OWN, OWN + 1, OWN + 2, OWN + 3, OWN + 4, OWN + 5
 WINDOW, PROBATION, PROTECTED = 0, 1, 2
 ROWS, MOST_COUNT = 4, 15
-MOST_COUNTERS = 2**28
+MOST_COUNTERS = 2**26
 #: In `name`: the sketch knows the object by its number; a mapping, which reuses numbers, writes the hash of the key.
 OWN_NUMBER = -1
 
@@ -94,7 +94,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, name
             _admit(log, numbers, i, held, where, slot, name, cells, queues, sketch, pop(cells, queues, WINDOW, held))
 
 
-@kernel
+@part
 def _admit(log, numbers, i, held, where, slot, name, cells, queues, sketch, candidate):
     """The candidate, in no queue now, enters probation if it beats whom it would replace; else it leaves."""
     size = size_of(held, candidate)
@@ -113,14 +113,14 @@ def _admit(log, numbers, i, held, where, slot, name, cells, queues, sketch, cand
         _join(numbers, held, where, slot, cells, queues, PROBATION, candidate)
 
 
-@kernel
+@part
 def _join(numbers, held, where, slot, cells, queues, q, o):
     push(cells, queues, q, slot, o, size_of(held, o))
     where[o] = q + 1
     numbers[MOVES] += 1
 
 
-@kernel
+@part
 def _counter(numbers, name, o, row):
     """The counter of object o in this row: a byte holds two."""
     own = name[o]
@@ -130,7 +130,7 @@ def _counter(numbers, name, o, row):
     return row * (numbers[WIDTH_MASK] + 1) + (np.int64(h >> np.uint64(32)) & numbers[WIDTH_MASK])
 
 
-@kernel
+@part
 def _estimate(numbers, sketch, name, o):
     least = MOST_COUNT
     for row in range(ROWS):
@@ -139,7 +139,7 @@ def _estimate(numbers, sketch, name, o):
     return least
 
 
-@kernel
+@part
 def _count(numbers, sketch, name, o):
     """One more request for o, in every row; all counters are halved when their time has come."""
     for row in range(ROWS):

@@ -139,9 +139,6 @@ def _words(ids: Any, name: str) -> tuple[np.ndarray, bool]:
         if array.dtype.kind == "i" and len(array) and array.min() < 0:
             at = int(np.argmax(array < 0))
             raise InputError(f"id {at}: found {array[at]}; expected a whole number from 0 to 2^63-1", where=name)
-        if array.dtype == np.uint64 and len(array) and array.max() >= 2**63:
-            at = int(np.argmax(array >= np.uint64(2**63)))
-            raise InputError(f"id {at}: found {array[at]}; expected a whole number from 0 to 2^63-1", where=name)
         return array.astype(np.uint64), True
     if array.dtype.kind not in "OUST":
         raise InputError(f"found ids of type {array.dtype}; expected whole numbers or strings", where=name)

@@ -5,6 +5,8 @@ Lists run from old to young. `request` returns whether it was a hit; `evictions`
 
 from __future__ import annotations
 
+import itertools
+
 LOOKUP, INSERT, DELETE = 0, 1, 2
 
 
@@ -491,7 +493,7 @@ class ObviousFifoMep(Obvious):
         for p in self.points:
             at.append(max((at[-1] if at else 0) + 1, int(p * self.capacity)))
         ends = [0, *(p for p in at if p < self.capacity), self.capacity]
-        self.share = [b - a for a, b in zip(ends, ends[1:])]
+        self.share = [b - a for a, b in itertools.pairwise(ends)]
         self.segment = [[] for _ in self.share]
         self.uses, self.place = {}, []
         #: (object, size) of every point eviction; None where the object has returned.

@@ -6,7 +6,21 @@ import pytest
 
 from armillary.errors import InputError
 from armillary.storage.eviction import (
-    Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu, from_ids,
+    Arc,
+    Belady,
+    Clock,
+    Fifo,
+    FifoMep,
+    Lfu,
+    Lirs,
+    Lru,
+    Random,
+    S3Fifo,
+    Sieve,
+    Slru,
+    TwoQ,
+    WTinyLfu,
+    from_ids,
 )  # fmt: skip
 from armillary.storage.eviction.workload import DELETE, INSERT, LOOKUP, Trace
 

@@ -77,11 +77,6 @@ def test_lirs_is_within_a_hundredth_and_equal_with_the_peers_rule(capacity, work
         assert our_misses(Lirs(demote=True), unit, capacity) == peer
 
 
-def test_w_tinylfu_is_near_the_peer_whose_sketch_is_another(work):
-    path, unit, _ = work
-    assert our_misses(WTinyLfu(), unit, 500) == pytest.approx(peer_misses(libcachesim.WTinyLFU(500, hashpower=12), path, True), rel=0.05)
-
-
 @pytest.mark.parametrize("policy", [Fifo(), Lru(), Clock(), Sieve(), Lfu(), Arc(), S3Fifo(), FifoMep()], ids=str)
 def test_plugin_gives_the_counts_of_the_kernel(policy, work):
     path, unit, sized = work

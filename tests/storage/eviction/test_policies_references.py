@@ -5,8 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from obvious_policies import (
-    ObviousArc, ObviousBelady, ObviousClock, ObviousFifo, ObviousFifoMep, ObviousLfu, ObviousLirs, ObviousLru, ObviousRandom,
-    ObviousS3Fifo, ObviousSieve, ObviousSlru, ObviousTwoQ, ObviousWTinyLfu,
+    ObviousArc,
+    ObviousBelady,
+    ObviousClock,
+    ObviousFifo,
+    ObviousFifoMep,
+    ObviousLfu,
+    ObviousLirs,
+    ObviousLru,
+    ObviousRandom,
+    ObviousS3Fifo,
+    ObviousSieve,
+    ObviousSlru,
+    ObviousTwoQ,
+    ObviousWTinyLfu,
 )  # fmt: skip
 
 from armillary.storage.eviction import Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu

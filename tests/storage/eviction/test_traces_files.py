@@ -38,7 +38,7 @@ def records(rows):
 
 
 def oracle_bytes(ids, sizes, counts_from=1):
-    following = from_ids(ids).next_access()
+    following = from_ids(np.array(ids, np.uint64)).next_access()
     return records(
         (i, one, size, -1 if j == len(ids) else j + counts_from) for i, (one, size, j) in enumerate(zip(ids, sizes, following))
     )
@@ -51,13 +51,13 @@ def seen(trace):
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
 class TestByHand:
     def test_oracle_general(self, tmp_path, ending):
-        data = oracle_bytes([9, 2**63 - 1, 9, 4], [10, 20, 10, 2**32 - 1])
+        data = oracle_bytes([9, 2**64 - 1, 9, 4], [10, 20, 10, 2**32 - 1])  # hashed ids use all 64 bits
         for name in ("t.oracleGeneral", "t.oracleGeneral.bin"):
             file = open_trace(save(tmp_path, name + ending, data))
             trace = file.load()
             assert file.requests == (None if ending else 4)
             assert seen(trace) == ([0, 1, 0, 2], [10, 20, 10, 2**32 - 1])
-            assert trace.keys.tolist() == [9, 2**63 - 1, 4]
+            assert trace.keys.tolist() == [9, 2**64 - 1, 4]
             assert trace.next_access().tolist() == [2, 4, 4, 4]
 
     def test_csv_with_a_map(self, tmp_path, ending):

@@ -59,7 +59,6 @@ def test_empty():
     ("ids", "sizes", "says"),
     [
         ([1, -1], None, "id 1: found -1"),
-        (np.array([2**63], np.uint64), None, "found 9223372036854775808"),
         ([1.5, 2.0], None, "expected whole numbers"),
         (np.array([1.0, np.nan]), None, "float64"),
         ([True, False], None, "found True"),

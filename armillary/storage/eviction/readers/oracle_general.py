@@ -37,15 +37,9 @@ def check_length(path: Path, length: int) -> None:
 
 def requests(path: Path, counts_from: int | None) -> Iterator[Requests]:
     """The requests of a file; `counts_from` as `counting` found it."""
-    done = 0
     for records in _records(path):
-        ids = records["id"].copy()
-        if ids.max() >= 2**63:
-            at = int(np.argmax(ids >= np.uint64(2**63)))
-            raise InputError(f"record {done + at}: found id {ids[at]}; expected a whole number from 0 to 2^63-1", where=str(path))
         promised = None if counts_from is None else _promised(records["next_access"], counts_from)
-        yield Requests(ids, sizes=records["size"].astype(np.int64), promised=promised)
-        done += len(records)
+        yield Requests(records["id"].copy(), sizes=records["size"].astype(np.int64), promised=promised)
 
 
 def counting(path: Path) -> int | None:
@@ -59,7 +53,7 @@ def counting(path: Path) -> int | None:
     if not parts:
         return None
     prefix = np.concatenate(parts)[:PREFIX]
-    trace = from_ids(prefix["id"] & np.uint64(2**63 - 1), name=str(path))
+    trace = from_ids(prefix["id"], name=str(path))
     actual = trace.next_access()
     within = actual < len(trace)
     if not within.any():
