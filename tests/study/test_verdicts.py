@@ -214,12 +214,24 @@ def test_a_stand_in_is_named() -> None:
     assert found.state_in_words == "held, with a stand-in controller"
 
 
-def test_explain_says_which_case_decides() -> None:
-    values = {"cost": {"new": steady(1, 100, 100, 100, 100), "old": steady(100, 100, 100, 100, 100)}}
-    result = Made(values)
-    claim = Claim("cost", over="old", by=Gain(ratio=(1.5, None)), aggregate="max", says="up to")
-    result.__dict__["verdicts"] = [verdict(result, claim)]
-    assert result.verdicts[0].figure == pytest.approx(100)
+class Claiming(Technique):
+    """Says that it is at least 0.8. 2024."""
+
+    claims = (Claim("accuracy", by=Level(at_least=0.8), says="0.8 on average"),)
+
+
+def test_explain_says_which_case_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"accuracy": {"new": steady(0.81, 0.83, 0.82, 0.1)}}
+    by_hand = Made(values)
+    arena = by_hand.arena
+    arena.technique = lambda name: Claiming  # type: ignore[method-assign,assignment,return-value]
+    monkeypatch.setattr(Made, "arena", arena)
+    monkeypatch.setattr(Result, "arena", arena)
+    assert [v.state for v in by_hand.verdicts] == ["not held"]
+    assert "by/hand/new#1: not held (0.64 (" in by_hand.explain("c3")
+    assert "without c3 it becomes held (0.82" in by_hand.explain("c3")
+    assert "without c0 it stays not held" in by_hand.explain("c0")
+    assert len(by_hand.influence()) == 1
 
 
 def test_claims_are_checked_when_they_are_made() -> None:
