@@ -107,7 +107,7 @@ class Parity:
 
 @dataclass(frozen=True)
 class Wins:
-    """Best of all techniques that do not know the future, on at least this share of the cases."""
+    """Best of all techniques that do not know the future, on at least this share of the cases; a near tie with the best is no win."""
 
     share: float
 

@@ -155,8 +155,8 @@ class Result:
         """Case to the median over repeats."""
         return {case: float(np.median(list(repeats.values()))) for case, repeats in self.values(technique, metric).items()}
 
-    def winners(self, metric: str, cases: Sequence[str] | None = None) -> dict[str, set[str]]:
-        """Case to the techniques that none beats by more than the tie tolerance; oracles do not compete."""
+    def winners(self, metric: str, cases: Sequence[str] | None = None, *, ties: bool = True) -> dict[str, set[str]]:
+        """Case to the techniques that none beats by more than the tie tolerance, or at all without `ties`; oracles do not compete."""
         facts = self.metric(metric)
         if facts.better is None:
             return {}
@@ -168,7 +168,7 @@ class Result:
             if not row:
                 continue
             best = min(row.values()) if facts.better == "lower" else max(row.values())
-            won[case] = {name for name, value in row.items() if _ties(value, best, facts)}
+            won[case] = {name for name, value in row.items() if value == best or (ties and _ties(value, best, facts))}
         return won
 
     @property
@@ -340,8 +340,6 @@ class Result:
 
 
 def _ties(value: float, best: float, metric: Metric) -> bool:
-    if value == best:
-        return True
     if metric.scale == "difference":
         return abs(value - best) <= TIE_DIFFERENCE
     if value <= 0 or best <= 0:

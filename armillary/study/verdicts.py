@@ -220,7 +220,7 @@ def _slope_interval(x: np.ndarray, y: Sequence[np.ndarray]) -> Interval:
 
 
 def _wins(technique: str, claim: Claim, by: Wins, result: Result, cases: Sequence[str]) -> _Judged:
-    won = result.winners(claim.metric, cases)
+    won = result.winners(claim.metric, cases, ties=False)
     share = {case: np.array([float(technique in best)]) for case, best in won.items()}
     if not share:
         return _Judged(NOT_TRIED, "no case has values of every technique")
@@ -311,7 +311,9 @@ def _shown(claim: Claim, metric: Metric, spread: Interval) -> tuple[str, Interva
 
 def _published(claim: Claim) -> str:
     over = f" than {' or '.join(claim.baselines)}" if claim.baselines else ""
-    return f"{'up to ' if claim.aggregate == 'max' else ''}{claim.by}{over}"
+    by = f"up to {str(claim.by).removeprefix('≥ ')}" if claim.aggregate == "max" else str(claim.by)
+    better = " better" if over and not by.endswith("better") and not isinstance(claim.by, Parity) else ""
+    return f"{by}{better}{over.replace(' than', ' of') if isinstance(claim.by, Parity) else over}"
 
 
 def _bounds(claim: Claim) -> str:

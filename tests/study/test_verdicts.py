@@ -152,8 +152,8 @@ HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100
             "held in part", pytest.approx(25.0), id="wins in part",
         ),
         pytest.param(
-            {"cost": {"new": steady(1.005, 1.005, 1.005), "old": steady(1, 1, 1)}}, Claim("cost", by=Wins(0.9)), "held", pytest.approx(100.0),
-            id="a tie is a win",
+            {"cost": {"new": steady(1.005, 1, 1.005), "old": steady(1, 1, 1)}}, Claim("cost", by=Wins(0.9)), "not held", pytest.approx(100 / 3),
+            id="a near tie is no win, an equal value is",
         ),
     ],
 )  # fmt: skip

@@ -578,7 +578,7 @@ class ObviousWTinyLfu(Obvious):
         self.protected_size = int(0.8 * self.main_size)
         objects = max(16, self.objects or self.capacity)
         self.width = 1
-        while self.width < objects:
+        while self.width < 4 * objects:
             self.width *= 2
         self.period = 10 * objects
         self.rows = [[0] * self.width for _ in range(4)]

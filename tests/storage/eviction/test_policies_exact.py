@@ -142,6 +142,12 @@ def test_insertions_and_deletions_are_no_lookups():
     assert (outcome.lookups, outcome.misses, outcome.miss_ratio) == (2, 1, 0.5)
 
 
+def test_a_stream_can_be_counted_without_keeping_anything():
+    trace = from_ids(cubed())
+    counted = Lru().simulate(trace.blocks(100), 30, log=False, keep_hits=False)
+    assert (counted.misses, len(counted.hits), counted.evictions) == (3385, 0, None)
+
+
 def test_moves_count_queue_writes():
     ids = [1, 2, 1, 2, 3, 1]
     assert Fifo().simulate(from_ids(ids), 2).moves == 4
@@ -192,6 +198,29 @@ def test_blocks_must_agree_about_sizes():
     state = Lru().start(4)
     with pytest.raises(InputError, match="sizes"):
         state.feed(from_ids([1], [1]))
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        Trace(np.array([0, 5], np.int32), 5),
+        Trace(np.array([0, -1], np.int32), 5),
+        Trace(np.array([0, 1], np.int64), 5),
+        Trace(np.array([0, 1], np.int32), 5, np.array([1, 0])),
+        Trace(np.array([0, 1], np.int32), 5, np.array([1])),
+        Trace(np.array([0, 1], np.int32), 5, np.array([1.0, 2.0])),
+        Trace(np.array([0, 1], np.int32), 5, None, np.array([0, 3], np.uint8)),
+    ],
+    ids=range(7),
+)
+def test_arrays_that_no_reader_would_make_are_refused_before_a_kernel_sees_them(trace):
+    with pytest.raises(InputError, match="expected"):
+        Lru().run(trace, 4)
+
+
+@pytest.mark.parametrize("policy", ONLINE, ids=names(ONLINE))
+def test_the_largest_capacity_overflows_nothing(policy):
+    assert policy.run([1, 2, 1, 2], 2**56 - 1, [5, 6, 5, 6]).tolist() == [False, False, True, True]
 
 
 def test_metadata_of_the_queue_and_its_tables():

@@ -1,0 +1,2 @@
+from .machine import describe as describe
+from .machine import here as here

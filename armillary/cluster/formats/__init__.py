@@ -1,0 +1,5 @@
+"""Other tools' files, read into the tables of a cluster file."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
