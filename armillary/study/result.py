@@ -256,7 +256,9 @@ class Result:
         best, wins = order[0]
         kind = ", ".join(sorted(self.kinds(best, metric)))
         cases = len(self.winners(metric))
-        said = f"{best} is best in {metric} on {wins} of {cases} case{'s' if cases != 1 else ''}"
+        alone = sum(best in winners for winners in self.winners(metric, ties=False).values())
+        tied = f" ({wins - alone} of them within the tie tolerance of another)" if wins > alone else ""
+        said = f"{best} is best in {metric} on {wins} of {cases} case{'s' if cases != 1 else ''}{tied}"
         if len(order) > 1:
             rival = order[1][0]
             found = self.gains(best, rival, metric)

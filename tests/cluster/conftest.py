@@ -105,8 +105,6 @@ def network_of():
     def make(nodes, nics=1, **network):
         node = {"nic": [{"count": nics, "network": "net", "rate": "1 GB/s"}]}
         table = {"rate": "1 GB/s", "latency": {"nic": "0.6 us", "switch": "0.1 us"}, **network}
-        return from_dict(
-            {"armillary": 1, "name": "x", "group": [{"name": "g", "count": nodes, "node": node}], "network": {"net": table}}
-        )
+        return from_dict({"armillary": 1, "name": "x", "group": [{"name": "g", "count": nodes, "node": node}], "network": {"net": table}})
 
     return make

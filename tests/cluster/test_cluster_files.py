@@ -61,10 +61,7 @@ def test_the_messages_of_the_specification(data):
     node["nic"][0]["rate"] = "400 gb/s"
     node["devices"] = node["device"]
     lines = faults(data)
-    assert (
-        'my.toml: group.gpu.node.nic.rate: "400 gb/s": unit not understood (did you mean "400 Gb/s" bits, or "400 GB/s" bytes?)'
-        in lines
-    )
+    assert 'my.toml: group.gpu.node.nic.rate: "400 gb/s": unit not understood (did you mean "400 Gb/s" bits, or "400 GB/s" bytes?)' in lines
     assert 'my.toml: group.gpu.node.devices: unknown key (did you mean "device"?)' in lines
     assert len(lines) == 2
 
@@ -257,9 +254,7 @@ def test_a_preset_that_names_a_file_can_be_extended_from_elsewhere(tmp_path):
 
 
 def test_a_part_fills_what_the_file_leaves_out(data):
-    data["group"][0]["node"]["device"] = [
-        {"count": 2, "kind": "gpu", "model": "a100-40", "memory": {"kind": "hbm", "size": "39 GB"}}
-    ]
+    data["group"][0]["node"]["device"] = [{"count": 2, "kind": "gpu", "model": "a100-40", "memory": {"kind": "hbm", "size": "39 GB"}}]
     device = cluster.from_dict(data).node(0).device(1)
     assert (device.peak["bf16"], device.memory.bandwidth, device.memory.size) == (312e12, 1.555e12, 39e9)
     assert device.memory.bandwidth.source

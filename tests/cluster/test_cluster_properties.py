@@ -53,9 +53,7 @@ sockets = tables(
         "tdp": WATT,
         "name": names,
         "price": st.sampled_from(["100 EUR", {"value": "3.5 USD", "source": "list"}]),
-        "caches": st.lists(
-            tables({"level": st.integers(1, 3), "size": SIZE}, {"shared_by": st.sampled_from([1, 2, 4])}), max_size=3
-        ),
+        "caches": st.lists(tables({"level": st.integers(1, 3), "size": SIZE}, {"shared_by": st.sampled_from([1, 2, 4])}), max_size=3),
     },
 )
 memories = tables(
@@ -107,14 +105,10 @@ def clusters(draw):
     if draw(st.booleans()):
         data["description"] = draw(words)
     if draw(st.booleans()):
-        data["site"] = draw(
-            tables({}, {"pue": numbers(1, 3), "carbon_intensity": quantity(1, 900, ("g/kWh", 1)), "lifetime": TIME})
-        )
+        data["site"] = draw(tables({}, {"pue": numbers(1, 3), "carbon_intensity": quantity(1, 900, ("g/kWh", 1)), "lifetime": TIME}))
     if draw(st.booleans()):
         data["facts"] = draw(
-            st.lists(
-                st.fixed_dictionaries({"key": words, "value": st.one_of(words, st.integers(-9, 9)), "source": words}), max_size=3
-            )
+            st.lists(st.fixed_dictionaries({"key": words, "value": st.one_of(words, st.integers(-9, 9)), "source": words}), max_size=3)
         )
     return data
 
@@ -144,9 +138,7 @@ def test_whatever_is_written_is_read_back_the_same(data):
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.dictionaries(st.sampled_from(["armillary", "name", "group", "network", "site", "extends", "facts", "x"]), plain, max_size=7)
-)
+@given(st.dictionaries(st.sampled_from(["armillary", "name", "group", "network", "site", "extends", "facts", "x"]), plain, max_size=7))
 def test_any_tables_give_a_cluster_or_an_input_error(data):
     faults = ("",)
     try:

@@ -84,9 +84,7 @@ def test_what_is_not_understood_is_an_error_that_says_why(found, dimension, says
     st.sampled_from([d.base for d in DIMENSIONS.values() if not d.priced] + ["EUR/kWh", "USD", "GBP/GB", "CHF/GiB"]),
 )
 def test_written_and_read_again_is_the_same_number(value, unit):
-    dimension = next(
-        d.name for d in DIMENSIONS.values() if unit == d.base or (d.priced and unit[3:] == d.base and unit[:3].isupper())
-    )
+    dimension = next(d.name for d in DIMENSIONS.values() if unit == d.base or (d.priced and unit[3:] == d.base and unit[:3].isupper()))
     back = read(write(value, unit), dimension)
     assert back == value
     assert back.unit == unit

@@ -269,6 +269,4 @@ def _base_clock(tree: Tree, cpu: int, model: str | None) -> tuple[float | None, 
     if megahertz and megahertz > 0:
         return megahertz * 1e6, path
     named = re.search(r"@ ([0-9]{1,2}\.[0-9]{1,3})GHz", model or "")
-    return (
-        (float(round(float(named[1]) * 1e9)), "the model's name in /proc/cpuinfo") if named and float(named[1]) > 0 else (None, "")
-    )
+    return (float(round(float(named[1]) * 1e9)), "the model's name in /proc/cpuinfo") if named and float(named[1]) > 0 else (None, "")

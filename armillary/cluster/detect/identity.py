@@ -105,9 +105,7 @@ def read_pci(tree: Tree) -> tuple[Thing, ...]:
 def read_fru_memory(data: bytes, path: str = "/fru/0", where: str = "FRU") -> Thing:
     """One FRU memory (IPMI platform management FRU information, version 1) as an object; InputError where it is damaged."""
     areas = read_fru(data, where)
-    properties: dict[str, Value] = {
-        f"{area}_{name}".upper(): value for area, fields in areas.items() for name, value in fields.items()
-    }
+    properties: dict[str, Value] = {f"{area}_{name}".upper(): value for area, fields in areas.items() for name, value in fields.items()}
     source = areas.get("product") or areas.get("board") or {}
     pairs = (
         ("Manufacturer", "manufacturer"),
@@ -138,11 +136,7 @@ def read_dmidecode(text: str, where: str = "dmidecode") -> tuple[Thing, ...]:
                 before = properties[name]
                 properties[name] = [*(before if isinstance(before, list) else [before] if before else []), line.strip()]
         title = lines[1].strip() if len(lines) > 1 else ""
-        asset = {
-            key: properties[name]
-            for key, name in (("Manufacturer", "Manufacturer"), ("Model", "Product Name"))
-            if name in properties
-        }
+        asset = {key: properties[name] for key, name in (("Manufacturer", "Manufacturer"), ("Model", "Product Name")) if name in properties}
         interface = f"{DMI_INTERFACE}.{title.replace(' ', '')}"
         found.append(Thing(f"/dmi/{match[1].lower()}", {interface: properties, ASSET: asset}, where))
         if len(found) > MOST_OBJECTS:

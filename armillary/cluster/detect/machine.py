@@ -90,9 +90,7 @@ def _size(tiers: list[dict[str, Any]]) -> int | None:
 def _places(processors: Processors, domains: tuple[Domain, ...], packages: list[dict[str, Any]]) -> dict[int, str]:
     """What is near each NUMA domain: `numa:k` where the description has the domains of every socket, `socket:k` otherwise."""
     first = processors.first_sockets()
-    packages_of = {
-        domain.index: package for domain in domains[:1024] if (package := processors.package_of(domain.cpus)) is not None
-    }
+    packages_of = {domain.index: package for domain in domains[:1024] if (package := processors.package_of(domain.cpus)) is not None}
     sockets_of = {index: first[package] for index, package in packages_of.items()}
     described = sum(table["count"] * table.get("numa", 1) for table in packages)
     if described == len(sockets_of) > sum(table["count"] for table in packages):

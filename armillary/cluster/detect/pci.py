@@ -70,9 +70,7 @@ def read_function(tree: Tree, folder: str) -> Function | None:
     if vendor is None or device is None or code is None or not 0 <= vendor <= 0xFFFF or not 0 <= device <= 0xFFFF:
         return None
     domain = tree.number(f"{folder}/numa_node")
-    return Function(
-        folder.rsplit("/", 1)[1], vendor, device, code >> 8 & 0xFFFF, domain if domain is not None and domain >= 0 else None
-    )
+    return Function(folder.rsplit("/", 1)[1], vendor, device, code >> 8 & 0xFFFF, domain if domain is not None and domain >= 0 else None)
 
 
 def read_functions(tree: Tree) -> tuple[Function, ...]:

@@ -96,9 +96,7 @@ def _parts(name: str, where: str) -> list[Part]:
     for position, piece in enumerate(pieces):
         if position % 2 == 0:
             if not _NAME.fullmatch(piece):
-                raise InputError(
-                    f'"{one_line(name, 60)}": expected letters, digits, ".", "_" or "-" and numbers in brackets', where=where
-                )
+                raise InputError(f'"{one_line(name, 60)}": expected letters, digits, ".", "_" or "-" and numbers in brackets', where=where)
             if piece:
                 parts.append(piece)
         else:

@@ -67,9 +67,7 @@ def read(data: Any, path: Path) -> dict[str, Any]:
         if least:
             table["memory"] = [{"name": "dram", "kind": "dram", "size": least, "attached": "socket"}]
         usable = {
-            key: min(node["usable"][key] for node in nodes)
-            for key in nodes[0]["usable"]
-            if all(key in node["usable"] for node in nodes)
+            key: min(node["usable"][key] for node in nodes) for key in nodes[0]["usable"] if all(key in node["usable"] for node in nodes)
         }
         if usable:
             table["usable"] = usable

@@ -269,9 +269,7 @@ def _network(lines: list[Line], hosts: dict[str, int], facts: list[dict[str, Any
     for name, below in switches.below.items():
         for lower in below:
             if lower not in switches.below:
-                raise InputError(
-                    f'switch "{one_line(name, 60)}" has "{one_line(lower, 60)}" below it, which is not defined', where=where
-                )
+                raise InputError(f'switch "{one_line(name, 60)}" has "{one_line(lower, 60)}" below it, which is not defined', where=where)
     levels = _levels(switches, where)
     leaves = levels[0]
     behind = {name for leaf in leaves for name in switches.hosts[leaf]}
@@ -298,9 +296,7 @@ def _levels(switches: Switches, where: str) -> list[list[str]]:
     return [[name for name, at in height.items() if at == level] for level in range(max(height.values()) + 1)]
 
 
-def _fat_tree(
-    levels: list[list[str]], switches: Switches, widest: int, facts: list[dict[str, Any]], where: str
-) -> list[dict[str, int]]:
+def _fat_tree(levels: list[list[str]], switches: Switches, widest: int, facts: list[dict[str, Any]], where: str) -> list[dict[str, int]]:
     sizes = [len(level) for level in levels]
     even = all(
         len({len(switches.below[name]) for name in upper}) == 1 and len(switches.below[upper[0]]) * len(upper) == len(lower)

@@ -16,9 +16,7 @@ HERE = Path(__file__).parent / "trees"
 MOST_BYTES = 200 << 10
 GIB = 1 << 30
 
-X86_FLAGS = (
-    "fpu vme de pse tsc msr pae cx8 apic sep cmov mmx fxsr sse sse2 ht syscall nx rdtscp lm constant_tsc cpuid fma sse4_2 avx avx2"
-)
+X86_FLAGS = "fpu vme de pse tsc msr pae cx8 apic sep cmov mmx fxsr sse sse2 ht syscall nx rdtscp lm constant_tsc cpuid fma sse4_2 avx avx2"
 
 
 class Machine(dict[str, bytes]):
@@ -173,9 +171,7 @@ def drive(machine: Machine, name: str, size: int, rotational: int) -> None:
 
 def dmi(machine: Machine, vendor: str, product: str, family: str = "To be filled by O.E.M.") -> None:
     """The machine's name as firmware gives it."""
-    machine.puts(
-        "/sys/class/dmi/id", sys_vendor=vendor, product_name=product, product_family=family, board_name=product, chassis_type=23
-    )
+    machine.puts("/sys/class/dmi/id", sys_vendor=vendor, product_name=product, product_family=family, board_name=product, chassis_type=23)
 
 
 def process(machine: Machine, cgroup: str, cpus: str, mounts: str = "", environ: Sequence[str] = ()) -> None:

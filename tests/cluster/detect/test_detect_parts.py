@@ -84,9 +84,7 @@ def test_natural_order_puts_2_before_10() -> None:
 
 
 def test_without_sysfs_the_topology_comes_from_cpuinfo(tmp_path: Path) -> None:
-    blocks = [
-        f"processor\t: {cpu}\nphysical id\t: {cpu // 4}\ncore id\t: {cpu % 4 // 2}\nmodel name\t: Test  CPU\n" for cpu in range(8)
-    ]
+    blocks = [f"processor\t: {cpu}\nphysical id\t: {cpu // 4}\ncore id\t: {cpu % 4 // 2}\nmodel name\t: Test  CPU\n" for cpu in range(8)]
     facts = Facts()
     found = read_processors(tree(tmp_path, {"/proc/cpuinfo": "\n".join(blocks)}), facts)
     assert found.cores == (Core(0, (0, 1)), Core(0, (2, 3)), Core(1, (4, 5)), Core(1, (6, 7)))
@@ -135,9 +133,7 @@ def processors(count: int) -> Processors:
     return Processors(tuple(Core(0, (k,)) for k in range(count)))
 
 
-def limits(
-    root: Path, files: dict[str, str | bytes], cores: int = 8, memory: int | None = 1 << 40, **environ: str
-) -> dict[str, Any]:
+def limits(root: Path, files: dict[str, str | bytes], cores: int = 8, memory: int | None = 1 << 40, **environ: str) -> dict[str, Any]:
     return usable(tree(root, files), processors(cores), memory, environ, Facts())
 
 

@@ -51,9 +51,7 @@ def good_fru() -> bytes:
     chassis = area(b"\x01\x17", text8("CH-1") + text6("CHSERIAL"))
     minutes = (8766 * 60 * 24).to_bytes(3, "little")  # 24 years of 365.25 days after 1996
     board = area(b"\x01\x19" + minutes, text8("Maker") + text6("BASEBOARD 1 ") + text8("S123") + text8("P/N 7") + b"\x00")
-    fields = (
-        text8("Maker") + text8("HGX H100 8-GPU") + text8("P/N 9") + text8("A1") + text8("S9") + b"\x00" + b"\x00" + text8("extra")
-    )
+    fields = text8("Maker") + text8("HGX H100 8-GPU") + text8("P/N 9") + text8("A1") + text8("S9") + b"\x00" + b"\x00" + text8("extra")
     product = area(b"\x01\x19", fields)
     offsets = [1, 1 + len(chassis) // 8, 1 + (len(chassis) + len(board)) // 8]
     header = bytes([1, 0, *offsets, 0, 0])

@@ -14,9 +14,7 @@ from armillary.errors import InputError
 def matrix(rows: dict[str, str], more: str = "0-55,112-167\t0\t\tN/A") -> str:
     names = list(rows)
     lines = ["\t" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"]
-    lines += [
-        name + "\t" + "\t".join(f" {cell} " if cell == "X" else cell for cell in rows[name].split()) + "\t" + more for name in names
-    ]
+    lines += [name + "\t" + "\t".join(f" {cell} " if cell == "X" else cell for cell in rows[name].split()) + "\t" + more for name in names]
     return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
 
 

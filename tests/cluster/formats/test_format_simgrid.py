@@ -77,9 +77,7 @@ def test_a_dragonfly(tmp_path: Path) -> None:
 
 def test_hosts_by_themselves_are_grouped_and_routes_counted(tmp_path: Path) -> None:
     hosts = "".join(f'<host id="h{k}" speed="{98.095 if k < 3 else 76.296}Mf" core="2"/>' for k in range(5))
-    data = read(
-        tmp_path, hosts + '<link id="l" bandwidth="1MBps" latency="1ms"/><route src="h0" dst="h1"><link_ctn id="l"/></route>'
-    )
+    data = read(tmp_path, hosts + '<link id="l" bandwidth="1MBps" latency="1ms"/><route src="h0" dst="h1"><link_ctn id="l"/></route>')
     assert [(group["count"], group["node"]["socket"][0]["flops"]["fp64"]) for group in data["group"]] == [
         (3, pytest.approx(196.19e6)),
         (2, pytest.approx(152.592e6)),

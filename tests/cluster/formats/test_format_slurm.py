@@ -86,9 +86,7 @@ def test_three_even_levels_stay_three(conf: Path) -> None:
 
 
 def test_an_uneven_tree_is_simplified_and_says_so(conf: Path) -> None:
-    text = (
-        "SwitchName=a Nodes=cpu[001-128,130]\nSwitchName=b Nodes=gpu[001-032]\nSwitchName=m Switches=a\nSwitchName=t Switches=m,b\n"
-    )
+    text = "SwitchName=a Nodes=cpu[001-128,130]\nSwitchName=b Nodes=gpu[001-032]\nSwitchName=m Switches=a\nSwitchName=t Switches=m,b\n"
     (conf.parent / "topology.conf").write_text(text)
     data = read(conf)
     assert len(data["network"]["tree"]["levels"]) == 2
@@ -97,9 +95,7 @@ def test_an_uneven_tree_is_simplified_and_says_so(conf: Path) -> None:
 
 
 def test_gres_beside_it_names_the_gpus(tmp_path: Path) -> None:
-    (tmp_path / "slurm.conf").write_text(
-        "NodeName=a[1-2] CPUs=4 Gres=gpu:4\nNodeName=b1 CPUs=4 Gres=gpu:a30:1(S:0),gpu:2,mps:100\n"
-    )
+    (tmp_path / "slurm.conf").write_text("NodeName=a[1-2] CPUs=4 Gres=gpu:4\nNodeName=b1 CPUs=4 Gres=gpu:a30:1(S:0),gpu:2,mps:100\n")
     (tmp_path / "gres.conf").write_text(
         "AutoDetect=off\nNodeName=a[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-3] Cores=0-1\n"
         "NodeName=b1 Name=gpu Type=l40 File=/dev/nvidia1\n"

@@ -1,0 +1,138 @@
+"""α and β of links from measured ping-pong times: what `cluster fit` writes back as TOML.
+
+For each class of link, least squares of t = α + β · bytes over the rows, each weighted by 1/t² so that small and large messages
+count alike. Reads a CSV with the columns `bytes,seconds` (or `us`) and optionally `class` or `link`, and the output of the OSU latency
+benchmark (`# OSU MPI Latency Test`: size and µs, one way).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic_core import PydanticCustomError
+
+from armillary.cluster.traces import MOST_ROWS, cell, columns_of, lines_of, number_in, rows_of
+from armillary.cluster.units import write
+from armillary.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from armillary.cluster.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One class of link: `alpha` seconds, `beta` seconds a byte, and how well they fit (root mean square of the relative error)."""
+
+    name: str
+    alpha: float
+    beta: float
+    error: float
+    rows: int
+
+
+def fit(path: str | Path, cluster: Cluster | None = None) -> str:
+    """TOML text with `latency` and `rate` of each link class and `source = "measured"`.
+
+    With a cluster, its whole file, each class written to the node link of that kind or name, or to the network of that name (the
+    latency of a whole path); without one, a table for each class to paste from.
+    """
+    classes = fit_classes(path)
+    if cluster is not None:
+        return _written_back(cluster, classes, str(path))
+    lines = []
+    for one in classes:
+        lines += [f"# {one.rows} rows, relative error {one.error:.1%}", f'[link."{_bare(one.name)}"]']
+        lines += [f'{key} = {{value = "{table["value"]}", source = "measured"}}' for key, table in _measured(one).items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _measured(one: Fitted) -> dict[str, dict[str, str]]:
+    texts = {"latency": write(one.alpha, "s"), "rate": write(1 / one.beta, "B/s")}
+    return {key: {"value": text, "source": "measured"} for key, text in texts.items()}
+
+
+def _written_back(cluster: Cluster, classes: list[Fitted], where: str) -> str:
+    data = cluster.to_dict()
+    links = [link for group in data["group"] for link in group.get("node", {}).get("link", ())]
+    known = {name for link in links for name in (link["kind"], link.get("name")) if name} | set(data.get("network", {}))
+    for one in classes:
+        if one.name not in known:
+            raise unknown("link class", one.name, known, where=where)
+        for entry in (*(x for x in links if one.name in (x["kind"], x.get("name"))), data.get("network", {}).get(one.name)):
+            if entry is not None:
+                entry.update(_measured(one))
+    from_dict = type(cluster).from_dict
+    return from_dict(data, where).to_toml()
+
+
+def _bare(name: str) -> str:
+    return "".join(c if c.isprintable() and c not in '"\\' else "_" for c in name[:100])
+
+
+def fit_classes(path: str | Path) -> list[Fitted]:
+    """α and β of each link class of a file, by name."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("no such file", where=str(path))
+    try:
+        rows = _osu(path) if _is_osu(path) else _csv(path)
+    except PydanticCustomError as error:
+        raise InputError(str(error)) from None
+    return [_fitted(path, name, np.array(points)) for name, points in sorted(rows.items())]
+
+
+def _is_osu(path: Path) -> bool:
+    return next(iter(lines_of(path)), "").lstrip().startswith("#")
+
+
+def _csv(path: Path) -> dict[str, list[tuple[float, float]]]:
+    rows = rows_of(path)
+    at = columns_of(path, rows, {"bytes": True, "seconds": False, "us": False, "class": False, "link": False})
+    named = at.get("class", at.get("link"))
+    unit = "seconds" if "seconds" in at else "us"
+    if unit not in at:
+        raise InputError("no column seconds or us", where=f"{path}:1")
+    found: dict[str, list[tuple[float, float]]] = {}
+    for count, (line, row) in enumerate(rows):
+        if count >= MOST_ROWS:
+            raise InputError(f"more than {MOST_ROWS:,} rows", where=str(path))
+        size = number_in(path, line, "bytes", cell(path, line, row, at["bytes"]))
+        time = number_in(path, line, unit, cell(path, line, row, at[unit])) * (1e-6 if unit == "us" else 1.0)
+        name = "link" if named is None else cell(path, line, row, named)
+        found.setdefault(name or "link", []).append((size, time))
+    return found
+
+
+def _osu(path: Path) -> dict[str, list[tuple[float, float]]]:
+    found: list[tuple[float, float]] = []
+    for line, text in enumerate(lines_of(path), 1):
+        words = text.split()
+        if not words or words[0].startswith("#"):
+            if "Bandwidth" in text and "Latency" not in text:
+                raise InputError("an OSU bandwidth test; expected the latency test", where=f"{path}:{line}")
+            continue
+        if len(words) < 2:
+            raise InputError(f'found "{text.strip()[:60]}"; expected a size and microseconds', where=f"{path}:{line}")
+        found.append((number_in(path, line, "size", words[0]), number_in(path, line, "latency", words[1]) * 1e-6))
+    return {"link": found} if found else {}
+
+
+def _fitted(path: Path, name: str, points: np.ndarray) -> Fitted:
+    sizes, times = points[:, 0], points[:, 1]
+    if len(np.unique(sizes)) < 2:
+        raise InputError(f"class {name}: one message size; expected at least two different ones", where=str(path))
+    if (times <= 0).any():
+        raise InputError(f"class {name}: a time of 0; expected more", where=str(path))
+    scaled = np.stack([1.0 / times, sizes / times], axis=1)
+    (alpha, beta), *_ = np.linalg.lstsq(scaled, np.ones(len(times)), rcond=None)
+    if beta <= 0:
+        raise InputError(f"class {name}: larger messages are not slower, so there is no rate to fit", where=str(path))
+    if alpha <= 0:
+        # A start-up time below zero has no meaning: fit the rate alone.
+        alpha, beta = 0.0, float((sizes / times).sum() / ((sizes / times) ** 2).sum())
+    error = float(np.sqrt(np.mean((scaled @ np.array([alpha, beta]) - 1.0) ** 2)))
+    return Fitted(name, float(alpha), float(beta), error, len(times))
