@@ -49,9 +49,13 @@ class Parameter:
         return ""
 
 
-@functools.cache
 def parameters(technique: type) -> dict[str, Parameter]:
     """The parameters of a technique class, by name, in the order of its fields."""
+    return _parameters(technique)
+
+
+@functools.cache
+def _parameters(technique: Any) -> dict[str, Parameter]:
     if not dataclasses.is_dataclass(technique):
         return {}
     types = typing.get_type_hints(technique)

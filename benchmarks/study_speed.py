@@ -1,6 +1,6 @@
 """What a study costs beyond the work itself: overhead a unit, storing, planning, intervals, the report, `armillary list`.
 
-    python benchmarks/study_speed.py [--json out.json]
+python benchmarks/study_speed.py [--json out.json]
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def measure(folder: Path) -> dict[str, tuple[float, str, str]]:
     result = compare("here", 834, "report.db")
     found[f"report of {len(result.units):,} units"] = (seconds(lambda: result.html(folder / "r.html")), "s", "< 10")
     found["its size"] = ((folder / "r.html").stat().st_size / 1e6, "MB", "")
-    listing = [seconds(lambda: subprocess.run([sys.executable, "-m", "armillary.cli", "list"], capture_output=True, check=True)) for _ in range(7)]
+    listing = [
+        seconds(lambda: subprocess.run([sys.executable, "-m", "armillary.cli", "list"], capture_output=True, check=True)) for _ in range(7)
+    ]
     found["armillary list, cold process"] = (statistics.median(listing), "s", "< 0.5")
     return found
 

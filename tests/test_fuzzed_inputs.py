@@ -58,7 +58,9 @@ def bad_inputs() -> Iterator[tuple[str, Make]]:
         at = rng.randrange(1, len(rows))
         rows[at] = rng.choice([b"1", b"1,", b",,", b"1,,5", b"1,o,-5", b"1,o,five", b"1,o,1e400"])
         yield f"row-{i}", trace("t.csv", b"\n".join(rows), "--columns", "time=0,id=1,size=2", "--count", "bytes")
-    for i, columns in enumerate(("id=9", "id=-1", "id", "=1", "id=1,id=2", "weight=1", "id=nobody", "time=0", ",", "id=1;size=2", "id=\x1b[31m", "id=1e9")):
+    for i, columns in enumerate(
+        ("id=9", "id=-1", "id", "=1", "id=1,id=2", "weight=1", "id=nobody", "time=0", ",", "id=1;size=2", "id=\x1b[31m", "id=1e9")
+    ):
         yield f"columns-{i}", trace("t.csv", good, "--columns", columns)
     numbers = ("NaN", "nan", "inf", "-inf", "1e308", "99999999999999999999999999", "-7", "0x10", "1_000", "½", "", " ", "1 2", "--5", "1;5")
     for i, number in enumerate(numbers):
@@ -91,7 +93,23 @@ def bad_inputs() -> Iterator[tuple[str, Make]]:
     for i, text in enumerate(wrong[2:8]):
         yield f"cluster-show-{i}", described(text, "show")
 
-    names = ("../../etc/passwd", "lru;rm -rf ~", "$(id)", "__import__('os')", "lru\x00", "\x1b]0;x\x07", "🦀", "a" * 5000, "{}", "%s%n", "lru,,sieve!", "<b>", "-", "LRU", "lru|{}")
+    names = (
+        "../../etc/passwd",
+        "lru;rm -rf ~",
+        "$(id)",
+        "__import__('os')",
+        "lru\x00",
+        "\x1b]0;x\x07",
+        "🦀",
+        "a" * 5000,
+        "{}",
+        "%s%n",
+        "lru,,sieve!",
+        "<b>",
+        "-",
+        "LRU",
+        "lru|{}",
+    )
     for i, name in enumerate(names):
         yield f"technique-{i}", typed("compare", "storage/eviction", "--techniques", name, "--repeats", "1")
         yield f"show-{i}", typed("show", "--", name)

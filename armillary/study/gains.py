@@ -80,18 +80,19 @@ def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean")
     Percentile interval; bias-corrected and accelerated with ten cases or more and `mean`. With one case, its repeats alone.
     """
     values, counts = _padded(cases, log)
-    medians = np.array([np.median(values[i, : counts[i]]) for i in range(len(cases))])
+    rows = np.arange(len(cases))
+    medians = 0.5 * (values[rows, (counts - 1) // 2] + values[rows, counts // 2])
     point = float(medians.max() if aggregate == "max" else medians.mean())
     back = math.exp if log else float
     most = int(counts.max())
     if len(cases) == 1 and most == 1:
         return Interval(back(point), back(point), back(point), 1, 1, single=True)
-    resampled = _resample(values, counts, *_draws(len(cases), tuple(sorted({int(k) for k in counts}))), aggregate == "max")
+    resampled = resample(values, counts, best=aggregate == "max")
     low, high = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     if aggregate == "mean" and len(cases) >= BCA_CASES:
         low, high = _bca(medians, resampled, point)
-    edges = np.quantile(resampled, [low, high])
-    return Interval(back(point), back(float(edges[0])), back(float(edges[1])), len(cases), most)
+    lowest, highest = _quantiles(resampled, low, high)
+    return Interval(back(point), back(lowest), back(highest), len(cases), most)
 
 
 def _padded(cases: Sequence[np.ndarray], log: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -101,6 +102,35 @@ def _padded(cases: Sequence[np.ndarray], log: bool) -> tuple[np.ndarray, np.ndar
     for row, case in zip(values, cases, strict=True):
         row[: len(case)] = np.sort(np.log(case) if log else case)
     return values, counts
+
+
+def resample(values: np.ndarray, counts: np.ndarray, *, best: bool = False) -> np.ndarray:
+    """The statistic of each resample: the mean, or with `best` the largest, of the drawn cases' resampled medians.
+
+    `values` float64[cases, most repeats], each row sorted and padded; `counts` how many each row has.
+    """
+    sizes = tuple(sorted({int(k) for k in counts}))
+    if len(sizes) > 1:
+        return _ragged(values, counts, *_draws(len(counts), sizes), best)
+    lower, upper = _places(len(counts), sizes[0], values.shape[1])
+    return _even(values.ravel(), lower, upper, best)
+
+
+@functools.lru_cache(maxsize=16)
+def _places(cases: int, size: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the two middle values of each drawn case stand in the flattened table; one array twice when they are one."""
+    which, lower, upper, _ = _draws(cases, (size,))
+    first = which * np.int32(width) + lower[0] if cases > 1 else lower[0]
+    return first, first if size % 2 else (which * np.int32(width) + upper[0] if cases > 1 else upper[0])
+
+
+def _quantiles(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+    """Two quantiles with linear interpolation, as np.quantile gives them, from one partial sort."""
+    positions = [q * (len(values) - 1) for q in (low, high)]
+    ranks = [min(int(p), len(values) - 2) for p in positions]
+    ordered = np.partition(values, sorted({ranks[0], ranks[0] + 1, ranks[1], ranks[1] + 1}))
+    found = [float(ordered[r] + (p - r) * (ordered[r + 1] - ordered[r])) for p, r in zip(positions, ranks, strict=True)]
+    return found[0], found[1]
 
 
 @functools.lru_cache(maxsize=16)
@@ -125,8 +155,23 @@ def _draws(cases: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, 
 
 
 @njit(nogil=True, cache=True)
-def _resample(values, counts, which, lower, upper, of_size, best):  # type: ignore[no-untyped-def]
-    """The statistic of each resample: the mean, or the largest, of the drawn cases' resampled medians."""
+def _even(table, lower, upper, best):  # type: ignore[no-untyped-def]
+    """All cases have as many repeats: the places were worked out beforehand."""
+    resamples, cases = lower.shape
+    found = np.empty(resamples)
+    for r in range(resamples):
+        total, largest = 0.0, -np.inf
+        for c in range(cases):
+            median = 0.5 * (table[lower[r, c]] + table[upper[r, c]])
+            total += median
+            largest = max(largest, median)
+        found[r] = largest if best else total / cases
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _ragged(values, counts, which, lower, upper, of_size, best):  # type: ignore[no-untyped-def]
+    """Cases with different numbers of repeats, where some failed."""
     resamples, cases = which.shape
     found = np.empty(resamples)
     for r in range(resamples):

@@ -17,7 +17,7 @@ def test_a_preset_a_file_and_a_near_miss(tmp_path: Path) -> None:
     assert cluster.find(str(file)).digest == cluster.preset("laptop").digest
     with pytest.raises(InputError, match='did you mean "laptop"'):
         cluster.find("labtop")
-    with pytest.raises(InputError, match="absent.toml"):
+    with pytest.raises(InputError, match=r"absent\.toml"):
         cluster.find("absent.toml")
 
 

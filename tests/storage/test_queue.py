@@ -37,7 +37,9 @@ def test_the_oldest_leaves_first_and_holes_are_skipped():
 
 @settings(max_examples=150, deadline=None)
 @given(
-    steps=st.lists(st.tuples(st.sampled_from(["join", "join", "leave", "pop", "close", "grow"]), st.integers(0, 1), st.integers(0, 11)), max_size=200)
+    steps=st.lists(
+        st.tuples(st.sampled_from(["join", "join", "leave", "pop", "close", "grow"]), st.integers(0, 1), st.integers(0, 11)), max_size=200
+    )
 )
 def test_two_queues_behave_like_lists(steps):
     held = np.arange(1, 13, dtype=np.int64)

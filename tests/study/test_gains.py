@@ -70,11 +70,18 @@ def test_the_resampled_median_has_the_law_of_spelled_out_resamples(size: int) ->
     for drawn in itertools.product(values, repeat=size):
         median = float(np.median(drawn))
         exact[round(median, 12)] = exact.get(round(median, 12), 0) + size**-size
-    which, lower, upper, of_size = g._draws(1, (size,))
-    found = g._resample(values[None, :], np.array([size]), which, lower, upper, of_size, False)
+    found = g.resample(values[None, :], np.array([size]))
     for median, probability in exact.items():
         share = np.mean(np.isclose(found, median, atol=1e-9))
         assert abs(share - probability) < 5 * math.sqrt(probability / g.RESAMPLES), (median, share, probability)
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_equal_and_ragged_tables_agree(best: bool) -> None:
+    table = np.sort(np.random.default_rng(3).normal(size=(7, 4)), axis=1)
+    counts = np.full(7, 4)
+    ragged = g._ragged(table, counts, *g._draws(7, (4,)), best)
+    assert np.allclose(g.resample(table, counts, best=best), ragged)
 
 
 def test_intervals_cover_what_they_should() -> None:

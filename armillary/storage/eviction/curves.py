@@ -99,7 +99,7 @@ def _curve(policy: Policy, sample: _Sample, sizes: Sequence[int] | None) -> Miss
     ratios = []
     for size in sizes:
         policy.checked(size)
-        misses = policy.simulate(sample.trace, max(1, round(size * sample.rate)), log=False).misses
+        misses = policy.simulate(sample.trace, max(1, round(size * sample.rate)), log=False, keep_hits=False).misses
         ratios.append(min(1.0, misses / (sample.lookups * sample.rate)) if sample.lookups else 0.0)
     return MissRatioCurve(policy, tuple(int(size) for size in sizes), tuple(ratios), sample.rate)
 

@@ -2,6 +2,8 @@
 
 A hit changes nothing, so a hit needs no lock and writes no memory; the price is that the most wanted object leaves as soon as the
 queue has turned once. Every other policy here is measured against it.
+
+L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966.
 """
 
 from __future__ import annotations

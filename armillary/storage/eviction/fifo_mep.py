@@ -93,7 +93,7 @@ class FifoMep(Policy):
 
 
 MOST_POINTS = 13
-#: Largest counter, ghost size, what was evicted at points so far (plus one), whether tails go to the head, what the cache holds.
+#: Largest counter, ghost size, what was evicted at points so far, whether tails go to the head, what the cache holds.
 CAP, GHOST_SIZE, POINTED, TO_HEAD, USED = OWN, OWN + 1, OWN + 2, OWN + 3, OWN + 4
 
 

@@ -2,6 +2,8 @@
 
 An object asked for now is likely to be asked for again soon, so every use makes it the youngest. That is what costs: every hit
 rewrites the queue, under a lock where threads share the cache, and one scan through many objects flushes it.
+
+P. J. Denning, The working set model for program behavior, Communications of the ACM 11(5), 1968.
 """
 
 from __future__ import annotations

@@ -187,7 +187,6 @@ class CacheMapping(MutableMapping[Any, Any]):
                 self._departed.append(number)
             else:
                 self._waiting.discard(number)
-                self._state.forget(number)
                 del self._number[left]
                 self._free.append(number)
         if self._free:

@@ -37,12 +37,8 @@ CAPACITY, MOVES, LOGGED, OWN = 0, 1, 2, 3
 #: A log entry is request << 36 | place << 32 | object, so a logged block has at most 2^27 requests; 2^22 is the block of a trace.
 _REQUEST, _PLACE, _OBJECT = 36, 32, 2**32 - 1
 
-
-def evicted_object(entry: int) -> int:
-    """The object of a log entry."""
-    return entry & _OBJECT
-
-
+#: Above any cache, and small enough that shares of it stay 64-bit numbers.
+MOST_CAPACITY = 2**56
 _NO_LOG = np.zeros(0, np.int64)
 _NO_OPERATIONS = np.zeros(0, np.uint8)
 _NO_OPERATIONS.flags.writeable = False
@@ -66,8 +62,9 @@ class Evictions:
 class CacheOutcome:
     """What a policy did with a trace."""
 
-    hits: np.ndarray  #: bool[n]: lookups that found their object; False for insertions and deletions.
+    hits: np.ndarray  #: bool[n]: lookups that found their object; False for insertions and deletions. Empty if they were not kept.
     lookups: int
+    hit_count: int
     moves: int  #: queue insertions, reinsertions and relinkings.
     evictions: Evictions | None  #: None unless asked for.
     capacity: int
@@ -75,7 +72,7 @@ class CacheOutcome:
     @property
     def misses(self) -> int:
         """Lookups that did not find their object."""
-        return self.lookups - int(np.count_nonzero(self.hits))
+        return self.lookups - self.hit_count
 
     @property
     def miss_ratio(self) -> float:
@@ -91,27 +88,30 @@ class Policy(Technique):
         """An empty cache of `capacity` objects, or bytes if `sized`."""
         raise NotImplementedError
 
-    def simulate(self, trace: Trace | Iterable[Block], capacity: int, *, log: bool = True) -> CacheOutcome:
+    def simulate(self, trace: Trace | Iterable[Block], capacity: int, *, log: bool = True, keep_hits: bool = True) -> CacheOutcome:
         """Replays a trace, or blocks of one as they come, through an empty cache: hits, moves and, with `log`, every eviction.
 
-        `capacity` counts objects, or bytes where the trace has sizes.
+        `capacity` counts objects, or bytes where the trace has sizes. With `log=False, keep_hits=False` a stream takes the memory of one
+        block and of the policy's arrays, however long it is.
         """
         blocks = trace.blocks() if isinstance(trace, Trace) else trace
         state: State | None = None
         hits: list[np.ndarray] = []
         logs: list[tuple[np.ndarray, ...]] = []
-        lives, at, lookups = _Lives(), 0, 0
+        lives, at, lookups, hit_count = _Lives(), 0, 0, 0
         for block in blocks:
             state = state or self.start(capacity, sized=block.sizes is not None)
             found, left = state.feed(block, log=log)
-            hits.append(found)
+            hit_count += int(np.count_nonzero(found))
+            if keep_hits:
+                hits.append(found)
             if log:
                 logs.append(lives.follow(block, found, left, at))
             at += len(block)
             lookups += len(block) if block.operations is None else int(np.count_nonzero(block.operations == LOOKUP))
         state = state or self.start(capacity)
         evictions = Evictions(*(_joined([part[k] for part in logs], kind) for k, kind in enumerate(_LIFE))) if log else None
-        return CacheOutcome(_joined(hits, np.bool_), lookups, state.moves, evictions, state.capacity)
+        return CacheOutcome(_joined(hits, np.bool_), lookups, hit_count, state.moves, evictions, state.capacity)
 
     def run(self, ids: Any, capacity: int, sizes: Any = None) -> np.ndarray:
         """bool[n]: which requests hit in a cache of `capacity` objects (bytes, with `sizes`).
@@ -151,8 +151,8 @@ class Policy(Technique):
 
     def checked(self, capacity: Any) -> int:
         """`capacity` if it and all parameters can be used."""
-        if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 1 <= capacity < 2**62:
-            raise InputError(f"found capacity={capacity!r}; expected a whole number of at least 1", where=type(self).__name__)
+        if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 1 <= capacity < MOST_CAPACITY:
+            raise InputError(f"found capacity={capacity!r}; expected a whole number from 1 to 2^56", where=type(self).__name__)
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         with_parameters(type(self), values, where=type(self).__name__)
         return int(capacity)
@@ -160,11 +160,10 @@ class Policy(Technique):
 
 @dataclass(frozen=True)
 class Table:
-    """An array with one entry an object; `kept` entries survive when an object number is given to another key."""
+    """An array with one entry an object, `fill` for an object that nothing is known of."""
 
     kind: Any
     fill: int = 0
-    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,10 +237,7 @@ class State:
 
     def feed(self, block: Trace, *, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Replays a block: (bool[n] hits, int64 log entries of the evictions)."""
-        if (block.sizes is not None) != self.sized:
-            raise InputError("found a block with sizes after one without, or the reverse; expected all alike", where=block.name)
-        if len(block) >= 2**27:
-            raise InputError(f"found a block of {len(block)} requests; expected fewer than 2^27", where=block.name)
+        self._check(block)
         self.grow(block.distinct)
         hits = np.zeros(len(block), np.bool_)
         left = np.empty(self._bound(self.capacity) + len(block), np.int64) if log else _NO_LOG
@@ -273,17 +269,11 @@ class State:
         return bool(self._arrays["slot"][o] >= 0)
 
     def remembers(self, o: int) -> bool:
-        """Whether the policy still knows object o, cached or not."""
+        """Whether the policy still knows object o, cached or not; if not, its number may stand for another one."""
         return bool(self._arrays["where"][o]) if "where" in self._arrays else self.holds(o)
 
     def rename(self, o: int, name: int) -> None:
         """Tells policies that hash object numbers that o stands for `name` from now on."""
-
-    def forget(self, o: int) -> None:
-        """Clears what the tables say of object o, which must be neither cached nor remembered."""
-        for name, table in self.tables.items():
-            if not table.kept:
-                self._arrays[name][o] = table.fill
 
     def table(self, name: str) -> np.ndarray:
         """The array of a table or pool: for tests and printouts."""
@@ -304,6 +294,22 @@ class State:
         tables = sum(np.dtype(table.kind).itemsize for table in self.tables.values()) * (self.capacity + self.remembered)
         pools = sum(np.dtype(pool.kind).itemsize for pool in self.pools.values()) * self.capacity
         return float(tables + pools + 4 * self.entries + sum(array.nbytes for array in self.fixed)) / self.capacity
+
+    def _check(self, block: Trace) -> None:
+        """Kernels trust their arrays; what does not come from a reader may be anything."""
+        if (block.sizes is not None) != self.sized:
+            raise InputError("found a block with sizes after one without, or the reverse; expected all alike", where=block.name)
+        if len(block) >= 2**27:
+            raise InputError(f"found a block of {len(block)} requests; expected fewer than 2^27", where=block.name)
+        expected = {"objects": (np.int32, 0, block.distinct - 1), "sizes": (np.int64, 1, 2**56), "operations": (np.uint8, LOOKUP, DELETE)}
+        for name, (kind, low, high) in expected.items():
+            array = getattr(block, name)
+            if array is None or (array.dtype == kind and array.shape == block.objects.shape and not len(array)):
+                continue
+            if array.dtype != kind or array.shape != (len(block),) or array.min() < low or array.max() > high:
+                found = f"{array.dtype}{list(array.shape)} from {array.min()} to {array.max()}" if array.size else f"{array.dtype}[]"
+                legal = f"{np.dtype(kind).name}[{len(block)}] from {low} to {high}"
+                raise InputError(f"{name}: found {found}; expected {legal}", where=block.name)
 
     def _bound(self, most: int) -> int:
         """Objects that can be in a place for `most` unit objects."""
@@ -333,6 +339,11 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 def _joined(parts: list[np.ndarray], kind: Any) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def evicted_object(entry: int) -> int:
+    """The object of a log entry."""
+    return entry & _OBJECT
 
 
 @part

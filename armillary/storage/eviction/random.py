@@ -2,6 +2,8 @@
 
 No bookkeeping on hits and no order to keep: what is left of a policy when it knows nothing. It cannot be fooled by loops, on
 which LRU never hits.
+
+L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966.
 """
 
 from __future__ import annotations

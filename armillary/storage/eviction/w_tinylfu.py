@@ -31,6 +31,7 @@ class WTinyLfu(Policy):
     period: float = field(
         default=10.0, metadata={"doc": "requests for each object of the cache after which counters are halved", "range": (1.0, 1000.0)}
     )
+    counters: int = field(default=4, metadata={"doc": "counters in each row for each object of the cache; 4 is 8 bytes", "range": (1, 64)})
     object_bytes: int = field(
         default=4096, metadata={"doc": "expected bytes of an object, to size the sketch where sizes count", "range": (1, 2**40)}
     )
@@ -40,12 +41,13 @@ class WTinyLfu(Policy):
         capacity = self.checked(capacity)
         window = whole(self.window, capacity)
         objects = max(16, capacity // self.object_bytes if sized else capacity)
-        width = 1 << (min(objects, MOST_COUNTERS) - 1).bit_length()
+        period = min(int(self.period * objects), 2**62)
+        width = 1 << (min(self.counters * objects, MOST_COUNTERS) - 1).bit_length()
         return _TinyState(
             _run, capacity, sized=sized,
             tables={"where": Table(np.uint8), "slot": Table(np.int32), "name": Table(np.int32, OWN_NUMBER)},
             rings=[Ring(capacity), Ring(capacity), Ring(capacity)], fixed=[np.zeros(ROWS * width // 2, np.uint8)],
-            numbers=[window, capacity - window, int(self.protected * (capacity - window)), width - 1, int(self.period * objects), 0],
+            numbers=[window, capacity - window, int(self.protected * (capacity - window)), width - 1, period, 0],
         )  # fmt: skip
 
 

@@ -95,9 +95,7 @@ class Block(Trace):
             return self.promised
         if self.whole is not None:
             return self.whole.next_access()[self.start : self.start + len(self)]
-        message = (
-            "found no next accesses to rely on in this stream; expected the whole trace, loaded, for a policy that looks ahead"
-        )
+        message = "found no next accesses to rely on in this stream; expected the whole trace, loaded, for a policy that looks ahead"
         raise InputError(message, where=self.name)
 
 
@@ -264,9 +262,7 @@ class Burst:
     def ids(self, rng: np.random.Generator, turns: np.ndarray) -> tuple[np.ndarray, int]:
         """Ids in order of appearance; gaps are counted in requests of the whole trace."""
         if not self.mean >= 1 or not self.window > 0:
-            message = (
-                f"found a burst of mean {self.mean} over {self.window} requests; expected a mean of at least 1 and a window above 0"
-            )
+            message = f"found a burst of mean {self.mean} over {self.window} requests; expected a mean of at least 1 and a window above 0"
             raise InputError(message)
         ids = np.empty(len(turns), np.int32)
         due, left, who = np.empty(1024), np.empty(1024, np.int64), np.empty(1024, np.int32)

@@ -102,7 +102,7 @@ def _verdicts(result: Result) -> str:
         honest = f"<br><span class='soft'>{_e(v.honest)}</span>" if v.honest else ""
         rows.append([_Raw(f"{_e(v.technique)}: {_e(v.says)}{honest}"), v.published, v.ours, _Raw(state), v.kind, v.reason])
     note = "Intervals are 95 %. Many claims are judged at once; no correction for multiplicity is made."
-    table = _table(("claim", "published", "ours (interval)", "state", "kind", "why"), rows)
+    table = _table(("claim", "published", "ours (interval)", "state", "kind", "why"), rows, kind="verdicts")
     near = _influence(result)
     return f"<h2 id='verdicts'>Verdicts</h2>{table}<p class='soft'>{note}</p>{near}"
 
@@ -243,7 +243,7 @@ def _everything(result: Result) -> str:
     shown = table.filter(table["metric"].is_not_null()).head(MOST_ROWS).select(columns)
     rows = [(t, c, r, m, k, _n(v, 6), "yes" if noisy else "") for t, c, r, m, k, v, noisy in shown.iter_rows()]
     cut = f" (the first {MOST_ROWS:,} of {table.height:,}; the file has all)" if table.height > MOST_ROWS else ""
-    listed = _table(("technique", "case", ">repeat", "metric", "kind", ">value", "noisy"), rows, sortable=True)
+    listed = _table(("technique", "case", ">repeat", "metric", "kind", ">value", "noisy"), rows, kind="sortable")
     download = f'<p><a download="{_e(name)}.csv.gz" href="{link}">Download every value as CSV (gzip)</a>{cut}</p>'
     return f"<h2 id='values'>All values</h2>{download}<details class='raw'><summary>{len(rows):,} values</summary>{listed}</details>"
 
@@ -252,7 +252,7 @@ class _Raw(str):
     """HTML that was made here and needs no escaping."""
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, sortable: bool = False) -> str:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, kind: str = "") -> str:
     """A table; columns whose name starts with ">" hold numbers."""
     numeric = [column.startswith(">") for column in columns]
     right = [" class=n" if n else "" for n in numeric]
@@ -261,8 +261,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, sortable: b
     for row in rows:
         cells = (f"<td{side}>{cell if isinstance(cell, _Raw) else _e(cell)}</td>" for cell, side in zip(row, right, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    kind = " class='sortable'" if sortable else ""
-    return f"<div class='scroll'><table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    return f"<div class='scroll'><table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 
 def _n(value: float | None, digits: int = 4) -> str:

@@ -18,7 +18,8 @@ class KeepNothing(Technique):
     def simulate(self, trace: Trace, capacity: int, *, log: bool = True) -> CacheOutcome:
         """No hits, no moves, no evictions."""
         none = Evictions(*(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.bool_, np.uint8)))
-        return CacheOutcome(np.zeros(len(trace), np.bool_), len(trace), 0, none if log else None, capacity)
+        misses = np.zeros(len(trace), np.bool_)
+        return CacheOutcome(hits=misses, lookups=len(trace), hit_count=0, moves=0, evictions=none if log else None, capacity=capacity)
 
     def metadata_bytes_per_object(self, capacity: int = 1000) -> float:
         """It holds no object."""

@@ -32,7 +32,9 @@ class MappingMachine(RuleBasedStateMachine):
         if self.name == "w-tinylfu" and self.sized:
             obvious = variant(obvious, objects=1)
         self.told = []
-        self.cache = policy.mapping(capacity, getsizeof=len if self.sized else None, on_evict=lambda key, value: self.told.append((key, value)))
+        self.cache = policy.mapping(
+            capacity, getsizeof=len if self.sized else None, on_evict=lambda key, value: self.told.append((key, value))
+        )
         self.reference = obvious(capacity)
         self.values = {}
 

@@ -77,6 +77,14 @@ def test_evictions_tell_when_an_object_came_and_whether_it_was_hit():
     assert evictions.never_hit.tolist() == [False, True]
 
 
+def test_an_insertion_after_an_eviction_starts_a_new_life():
+    trace = Trace(np.array([0, 0, 1, 0, 2], np.int32), 3, None, np.array([INSERT, LOOKUP, LOOKUP, INSERT, LOOKUP], np.uint8))
+    evictions = Fifo().simulate(trace, 1).evictions
+    assert evictions.objects.tolist() == [0, 1, 0]
+    assert evictions.inserted.tolist() == [0, 2, 3]
+    assert evictions.never_hit.tolist() == [False, True, True]
+
+
 def test_clock_gives_a_second_chance_and_sieve_keeps_the_place():
     ids = [1, 2, 3, 1, 4, 5]
     trace = from_ids(ids)
@@ -130,7 +138,12 @@ def test_an_object_larger_than_the_cache_is_never_taken_in(policy):
 
 
 def test_a_lookup_of_another_size_keeps_the_size_and_an_insertion_changes_it():
-    trace = Trace(np.array([0, 0, 1, 0, 0, 1], np.int32), 2, np.array([4, 9, 6, 9, 5, 6]), np.array([LOOKUP, LOOKUP, LOOKUP, LOOKUP, INSERT, LOOKUP], np.uint8))
+    trace = Trace(
+        np.array([0, 0, 1, 0, 0, 1], np.int32),
+        2,
+        np.array([4, 9, 6, 9, 5, 6]),
+        np.array([LOOKUP, LOOKUP, LOOKUP, LOOKUP, INSERT, LOOKUP], np.uint8),
+    )
     # 0 stays 4 bytes beside 1 of 6; then it comes back with 5, and 1 has to leave.
     assert Lru().simulate(trace, 10).hits.tolist() == [False, True, False, True, False, False]
 
@@ -215,7 +228,7 @@ def test_blocks_must_agree_about_sizes():
 )
 def test_arrays_that_no_reader_would_make_are_refused_before_a_kernel_sees_them(trace):
     with pytest.raises(InputError, match="expected"):
-        Lru().run(trace, 4)
+        Lru().start(4, sized=trace.sizes is not None).feed(trace)
 
 
 @pytest.mark.parametrize("policy", ONLINE, ids=names(ONLINE))

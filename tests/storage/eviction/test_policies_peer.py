@@ -22,7 +22,9 @@ EXACT = {
 def work(tmp_path_factory):
     """A skewed trace with loops, drift and sizes up to 50, as a file for the peer and as a trace."""
     rng = np.random.default_rng(11)
-    ids = np.concatenate([np.minimum(rng.zipf(1.2, 12_000), 3000), np.tile(np.arange(5000, 5400), 10), np.minimum(rng.zipf(1.1, 8000), 3000) + 700])
+    ids = np.concatenate(
+        [np.minimum(rng.zipf(1.2, 12_000), 3000), np.tile(np.arange(5000, 5400), 10), np.minimum(rng.zipf(1.1, 8000), 3000) + 700]
+    )
     sizes = rng.integers(1, 50, 10_000)[ids]
     trace = from_ids(ids, sizes)
     records = np.zeros(len(ids), RECORD)

@@ -22,7 +22,7 @@ from obvious_policies import (
 )  # fmt: skip
 
 from armillary.storage.eviction import Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu
-from armillary.storage.eviction.workload import LOOKUP, Trace
+from armillary.storage.eviction.workload import DELETE, LOOKUP, Trace
 
 
 def variant(base, **attributes):
@@ -123,11 +123,29 @@ def test_long_traces_that_fill_every_ring_many_times(name):
 @settings(max_examples=60, deadline=None)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_belady_agrees_with_a_search_of_the_future(trace, capacity):
-    trace = Trace(trace.objects, trace.distinct)
     reference = ObviousBelady(capacity)
     reference.future = trace.objects.tolist()
-    expected = [reference.request(o) for o in trace.objects.tolist()]
+    operations = np.full(len(trace), LOOKUP) if trace.operations is None else trace.operations
+    expected = [reference.request(o, 1, operation) for o, operation in zip(trace.objects.tolist(), operations.tolist())]
     assert int(Belady().run(trace, capacity).sum()) == sum(expected)
+    heap_is_in_order(trace, capacity)
+
+
+def test_a_deletion_from_beladys_heap_may_lift_its_last_entry():
+    # Entries by next request: 13 / 9 12 / 7 8 11 10. When object 3 (due at 7) is deleted, 10 takes its place below 9.
+    objects = np.array([0, 1, 2, 3, 4, 5, 6, 3, 4, 1, 6, 5, 2, 0], np.int32)
+    operations = np.zeros(14, np.uint8)
+    operations[7] = DELETE
+    heap_is_in_order(next(Trace(objects, 7, None, operations).blocks(8)), 10)
+
+
+def heap_is_in_order(trace, capacity):
+    state = Belady().start(capacity)
+    state.feed(trace)
+    due, who, slot = (state.table(name) for name in ("due", "who", "slot"))
+    count = int(np.count_nonzero(slot))
+    assert all(due[at] <= due[at // 2] for at in range(2, count + 1))
+    assert all(slot[who[at]] == at for at in range(1, count + 1))
 
 
 @EACH

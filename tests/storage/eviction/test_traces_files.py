@@ -39,9 +39,7 @@ def records(rows):
 
 def oracle_bytes(ids, sizes, counts_from=1):
     following = from_ids(np.array(ids, np.uint64)).next_access()
-    return records(
-        (i, one, size, -1 if j == len(ids) else j + counts_from) for i, (one, size, j) in enumerate(zip(ids, sizes, following))
-    )
+    return records((i, one, size, -1 if j == len(ids) else j + counts_from) for i, (one, size, j) in enumerate(zip(ids, sizes, following)))
 
 
 def seen(trace):

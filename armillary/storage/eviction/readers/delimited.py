@@ -87,9 +87,7 @@ def parse_roles(columns: str, header: list[str] | None, where: str) -> dict[str,
     for item in columns.split(","):
         role, equals, place = (part.strip() for part in item.partition("="))
         if not equals or not place:
-            raise InputError(
-                f'found columns="{one_line(columns, 80)}"; expected role=column pairs such as time=0,id=1,size=2', where=where
-            )
+            raise InputError(f'found columns="{one_line(columns, 80)}"; expected role=column pairs such as time=0,id=1,size=2', where=where)
         if role not in ROLES:
             raise unknown("role of a column", role, ROLES, where=where)
         if role in roles:

@@ -30,9 +30,7 @@ def check_length(path: Path, length: int) -> None:
     """An error unless `length` bytes are whole records."""
     if length % RECORD.itemsize:
         whole, rest = divmod(length, RECORD.itemsize)
-        raise InputError(
-            f"found {length} bytes, {rest} after record {whole}; expected a multiple of {RECORD.itemsize}", where=str(path)
-        )
+        raise InputError(f"found {length} bytes, {rest} after record {whole}; expected a multiple of {RECORD.itemsize}", where=str(path))
 
 
 def requests(path: Path, counts_from: int | None) -> Iterator[Requests]:

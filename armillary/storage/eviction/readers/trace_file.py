@@ -210,9 +210,7 @@ def _open_table(file: Path, kind: str, columns: str, delimiter: str, header: str
         has_header = names is not None
     elif kind == "text":
         roles = {"id": 0}
-        has_header = header == "yes" or (
-            header == "auto" and second is not None and not is_number(sample[0][0]) and is_number(second[0])
-        )
+        has_header = header == "yes" or (header == "auto" and second is not None and not is_number(sample[0][0]) and is_number(second[0]))
     else:
         has_header = header == "yes" or (header == "auto" and looks_like_header(sample[0], second, None))
     if roles is not None:
@@ -222,9 +220,7 @@ def _open_table(file: Path, kind: str, columns: str, delimiter: str, header: str
     return TraceFile(file, kind, None, make, mark, has_header)
 
 
-def _roles(
-    file: Path, first: list[str], second: list[str] | None, columns: str, header: str
-) -> tuple[list[str] | None, dict[str, int]]:
+def _roles(file: Path, first: list[str], second: list[str] | None, columns: str, header: str) -> tuple[list[str] | None, dict[str, int]]:
     """The names in the header, if there is one, and the column of each role."""
     where = str(file)
     if not columns:
