@@ -40,7 +40,10 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 def print_result(result: Result, out: Console) -> None:
     """The answer, the summary, the verdicts and what failed."""
-    out.print(summary(result))
+    shown, left = fitting(result, out.width)
+    out.print(summary(result, shown))
+    if left:
+        out.print(f"not shown for want of room: {', '.join(left)} (--metrics, --csv or --html)", style="dim")
     out.print(result.answer(), style="bold")
     verdicts = [v for v in result.verdicts if v.state != "not tried"]
     if verdicts:
@@ -57,9 +60,21 @@ def print_result(result: Result, out: Console) -> None:
         out.print(f"{noisy} of {len(result.units)} units ran while the machine was disturbed (noisy)")
 
 
-def summary(result: Result) -> Table:
-    """One row a technique: median of each metric over cases, gain over the baseline in the first one, and wins."""
+def fitting(result: Result, width: int) -> tuple[list[str], list[str]]:
+    """(metrics that a table of `width` columns has room for, the rest); the first one is always shown."""
     metrics = [m for m in result.metrics if any(result.medians(t, m) for t in result.techniques)]
+    room = width - max(map(len, result.techniques), default=0) - len(" (oracle)") - 45
+    shown: list[str] = []
+    for metric in metrics:
+        room -= max(len(line) for line in _heading(result, metric).splitlines()) + 3
+        if shown and room < 0:
+            break
+        shown.append(metric)
+    return shown, metrics[len(shown) :]
+
+
+def summary(result: Result, metrics: Sequence[str]) -> Table:
+    """One row a technique: median of each metric over cases, gain over the baseline in the first one, and wins."""
     main = next((m for m in metrics if result.metric(m).better), None)
     title = f"{result.arena.path}: medians over {len(result.cases)} case{'s' if len(result.cases) != 1 else ''}"
     made = table("technique", *(">" + _heading(result, m) for m in metrics), *_gain_headings(result, main), title=title)
