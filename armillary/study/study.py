@@ -99,16 +99,19 @@ def reproduce_all(field: str | None = None, **how: Any) -> list[Result]:
 
 
 def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", **how: Any) -> Result:
-    needed = set(names)
+    needed, claimed = set(names), set[str]()
     for name in names:
         for claim in home.technique(name).claims:
             needed |= set(claim.baselines)
+            claimed.add(claim.metric)
             if isinstance(claim.by, Wins):
                 needed |= {n for n in home.techniques if not home.technique(n).oracle}
     recipe = Recipe(home.path, scale, cluster=_toml(how.pop("cluster", None)))
     wanted = [n for n in home.techniques if n in needed]
     spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings") if key in how}
-    planned = plan(recipe, techniques=wanted, judged=names, **spelled)
+    # Only what is claimed: where nothing of it is measured, units may run side by side.
+    metrics = spelled.pop("metrics", None) or [m for m in home.metrics if m in claimed]
+    planned = plan(recipe, techniques=wanted, judged=names, metrics=metrics, **spelled)
     runner = engine_named(how.pop("engine", "here"), timeout_s=how.pop("timeout_s", None), memory_bytes=how.pop("memory_bytes", None))
     store = how.pop("store", None)
     return conduct(planned, runner, Path(store) if store is not None else default_store(), **how)
