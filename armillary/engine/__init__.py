@@ -1,0 +1,8 @@
+"""Simulated time: an event loop, pools that activities share, networks of flows, timelines.
+
+`Simulation` moves time; `Pool`, `Activity` and `Network` share bandwidth max-min fairly; `Timeline` keeps what happened.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

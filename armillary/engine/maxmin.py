@@ -1,0 +1,494 @@
+"""Weighted max-min fair rates, as Numba loops over arrays; and the activities that finish next.
+
+Activities a with weight p_a, rate cap c_a and usage u_{a,r} of pools r with capacity C_r get the rates x that maximise the smallest
+x_a / p_a, then the next smallest, and so on, subject to sum_a u_{a,r} x_a <= C_r and x_a <= c_a. Progressive filling: the pool (or cap)
+whose fill level (C_r - fixed) / sum(u p) over its unfixed activities is smallest fixes those activities; the pools that they touch are
+updated; and again. Levels only rise, so a heap of stale levels is enough: what comes out too early goes back in.
+
+Only what is connected to a change is solved again. A class of lower priority shares what the classes above it leave.
+
+Activity a uses the pools `pool[a, :count]`, with usage `use[a, :count]`; `after` and `before` chain the places (a · width + k) of one pool
+together, so that both "pools of an activity" and "activities of a pool" are walked without search.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+# Columns of `activity` (float64) and `state` (int64) of `System`.
+WEIGHT, CAP, RATE, LEFT, SINCE, WORK, FINISH = range(7)
+COUNT, MARK, CLASS, PLACE, ORDER = range(5)
+# Columns of `chain` (int64) of `System`, by pool.
+FIRST, SEEN, SLOT, KIND, DIRTY = range(5)
+# Slots of `number` (int64).
+STAMP, HEAPED, DIRTIED, SHIFT = range(4)
+SHARED, FATPIPE = 0, 1
+#: Work left below this part of the whole counts as done.
+DONE = 1e-9
+#: A rate that changes by less than this part is left as it is.
+SAME = 1e-12
+#: What is left of a pool below this part of it is rounding.
+NOISE = 1e-15
+
+
+class System(NamedTuple):
+    """Activities and pools as arrays; rows are reused."""
+
+    activity: np.ndarray
+    state: np.ndarray
+    pool: np.ndarray
+    use: np.ndarray
+    after: np.ndarray
+    before: np.ndarray
+    capacity: np.ndarray
+    chain: np.ndarray
+    #: Activities by (finish, order), a binary heap of rows.
+    finishing: np.ndarray
+    dirty: np.ndarray
+    number: np.ndarray
+
+
+def system(activities: int, pools: int, width: int) -> System:
+    """Room for so many activities, each in up to `width` pools, a power of two."""
+    state = np.zeros((activities, 5), np.int64)
+    state[:, PLACE] = -1
+    chain = np.zeros((pools, 5), np.int64)
+    chain[:, FIRST] = chain[:, SLOT] = -1
+    number = np.zeros(4, np.int64)
+    number[SHIFT] = width.bit_length() - 1
+    return System(
+        np.zeros((activities, 7)),
+        state,
+        np.full((activities, width), -1, np.int32),
+        np.zeros((activities, width)),
+        np.full((activities, width), -1, np.int64),
+        np.full((activities, width), -1, np.int64),
+        np.zeros(pools),
+        chain,
+        np.zeros(activities, np.int64),
+        np.zeros(pools, np.int64),
+        number,
+    )
+
+
+def enlarged(old: System, activities: int, pools: int, width: int) -> System:
+    """The same system with more room."""
+    new = system(activities, pools, width)
+    n, p, w = len(old.activity), len(old.capacity), old.pool.shape[1]
+    new.activity[:n], new.state[:n] = old.activity, old.state
+    new.pool[:n, :w], new.use[:n, :w] = old.pool, old.use
+    # Places are numbered by the width.
+    for fresh, stale in ((new.after, old.after), (new.before, old.before)):
+        fresh[:n, :w] = np.where(stale < 0, -1, stale // w * width + stale % w)
+    first = old.chain[:, FIRST]
+    new.capacity[:p], new.chain[:p] = old.capacity, old.chain
+    new.chain[:p, FIRST] = np.where(first < 0, -1, first // w * width + first % w)
+    new.finishing[:n], new.dirty[:p], new.number[:SHIFT] = old.finishing, old.dirty, old.number[:SHIFT]
+    return new
+
+
+@njit(nogil=True, cache=True)
+def touch(s, r):  # type: ignore[no-untyped-def]
+    """Have everything connected to pool r solved again."""
+    if s.chain[r, DIRTY] == 0:
+        s.chain[r, DIRTY] = 1
+        s.dirty[s.number[DIRTIED]] = r
+        s.number[DIRTIED] += 1
+
+
+@njit(nogil=True, cache=True)
+def begin(s, now, rows, orders, classes, counts, pools, uses, numbers):  # type: ignore[no-untyped-def]
+    """Put activities in: `numbers` holds (weight, cap, work) of each, `pools` and `uses` those of all behind each other."""
+    shift = s.number[SHIFT]
+    low = (1 << shift) - 1
+    at = 0
+    for i in range(len(rows)):
+        a = rows[i]
+        s.activity[a, WEIGHT] = numbers[i, 0]
+        s.activity[a, CAP] = numbers[i, 1]
+        s.activity[a, WORK] = numbers[i, 2]
+        s.activity[a, LEFT] = numbers[i, 2]
+        s.activity[a, RATE] = 0.0
+        s.activity[a, SINCE] = now
+        s.activity[a, FINISH] = np.inf
+        s.state[a, COUNT] = counts[i]
+        s.state[a, CLASS] = classes[i]
+        s.state[a, ORDER] = orders[i]
+        for k in range(counts[i]):
+            r = pools[at]
+            s.pool[a, k] = r
+            s.use[a, k] = uses[at]
+            at += 1
+            place = (a << shift) + k
+            first = s.chain[r, FIRST]
+            s.after[a, k] = first
+            s.before[a, k] = -1
+            if first >= 0:
+                s.before[first >> shift, first & low] = place
+            s.chain[r, FIRST] = place
+            touch(s, r)
+        s.state[a, PLACE] = s.number[HEAPED]
+        s.finishing[s.number[HEAPED]] = a
+        s.number[HEAPED] += 1
+        _rise(s, s.state[a, PLACE])
+
+
+@njit(nogil=True, cache=True)
+def end(s, a):  # type: ignore[no-untyped-def]
+    """Take activity a out of its pools and of the heap."""
+    shift = s.number[SHIFT]
+    low = (1 << shift) - 1
+    for k in range(s.state[a, COUNT]):
+        r = s.pool[a, k]
+        after, before = s.after[a, k], s.before[a, k]
+        if before >= 0:
+            s.after[before >> shift, before & low] = after
+        else:
+            s.chain[r, FIRST] = after
+        if after >= 0:
+            s.before[after >> shift, after & low] = before
+        touch(s, r)
+    s.state[a, COUNT] = 0
+    place = s.state[a, PLACE]
+    s.number[HEAPED] -= 1
+    last = s.finishing[s.number[HEAPED]]
+    if place != s.number[HEAPED]:
+        s.finishing[place] = last
+        s.state[last, PLACE] = place
+        _rise(s, place)
+        _sink(s, s.state[last, PLACE])
+    s.state[a, PLACE] = -1
+
+
+@njit(nogil=True, cache=True)
+def _earlier(s, a, b):  # type: ignore[no-untyped-def]
+    x, y = s.activity[a, FINISH], s.activity[b, FINISH]
+    return x < y or (x == y and s.state[a, ORDER] < s.state[b, ORDER])
+
+
+@njit(nogil=True, cache=True)
+def _rise(s, place):  # type: ignore[no-untyped-def]
+    a = s.finishing[place]
+    while place > 0:
+        parent = (place - 1) >> 1
+        b = s.finishing[parent]
+        if not _earlier(s, a, b):
+            break
+        s.finishing[place] = b
+        s.state[b, PLACE] = place
+        place = parent
+    s.finishing[place] = a
+    s.state[a, PLACE] = place
+
+
+@njit(nogil=True, cache=True)
+def _sink(s, place):  # type: ignore[no-untyped-def]
+    size = s.number[HEAPED]
+    a = s.finishing[place]
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _earlier(s, s.finishing[child + 1], s.finishing[child]):
+            child += 1
+        b = s.finishing[child]
+        if not _earlier(s, b, a):
+            break
+        s.finishing[place] = b
+        s.state[b, PLACE] = place
+        place = child
+    s.finishing[place] = a
+    s.state[a, PLACE] = place
+
+
+@njit(nogil=True, cache=True)
+def next_finish(s):  # type: ignore[no-untyped-def]
+    """When the next activity finishes at the rates of now; infinite when none does."""
+    return s.activity[s.finishing[0], FINISH] if s.number[HEAPED] > 0 else np.inf
+
+
+@njit(nogil=True, cache=True)
+def finished(s, now, out):  # type: ignore[no-untyped-def]
+    """Take out what is done at `now`; its rows are put into `out`, which has room for all, and counted."""
+    count = 0
+    while s.number[HEAPED] > 0:
+        a = s.finishing[0]
+        early = s.activity[a, FINISH] - now
+        if early > 0.0 and not early * s.activity[a, RATE] <= DONE * s.activity[a, WORK]:
+            break
+        end(s, a)
+        out[count] = a
+        count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def solve(s, now, lone):  # type: ignore[no-untyped-def]
+    """New rates of everything connected to what was touched, and of the activities `lone`; when the next one finishes."""
+    s.number[STAMP] += 1
+    stamp = s.number[STAMP]
+    shift = s.number[SHIFT]
+    low = (1 << shift) - 1
+    total = s.number[HEAPED]
+    member = np.empty(total, np.int64)
+    pools = np.empty(len(s.capacity), np.int64)
+    members, found, looked = 0, 0, 0
+    for i in range(s.number[DIRTIED]):
+        r = s.dirty[i]
+        s.chain[r, DIRTY] = 0
+        s.chain[r, SEEN] = stamp
+        pools[found] = r
+        found += 1
+    s.number[DIRTIED] = 0
+    for i in range(len(lone)):
+        a = lone[i]
+        if s.state[a, PLACE] >= 0 and s.state[a, MARK] != stamp:
+            s.state[a, MARK] = stamp
+            member[members] = a
+            members += 1
+    expanded = 0
+    while looked < found or expanded < members:
+        while expanded < members:
+            a = member[expanded]
+            expanded += 1
+            for k in range(s.state[a, COUNT]):
+                r = s.pool[a, k]
+                # Pools that never bind do not connect.
+                if s.chain[r, SEEN] != stamp and s.chain[r, KIND] == SHARED and s.capacity[r] < np.inf:
+                    s.chain[r, SEEN] = stamp
+                    pools[found] = r
+                    found += 1
+        if looked < found:
+            place = s.chain[pools[looked], FIRST]
+            looked += 1
+            while place >= 0:
+                a, k = place >> shift, place & low
+                if s.state[a, MARK] != stamp:
+                    s.state[a, MARK] = stamp
+                    member[members] = a
+                    members += 1
+                place = s.after[a, k]
+    if members > 0:
+        rates = np.full(members, -1.0)
+        _fill(s, member[:members], pools[:found], rates)
+        _apply(s, now, member[:members], rates)
+    return next_finish(s)
+
+
+@njit(nogil=True, cache=True)
+def _apply(s, now, member, rates):  # type: ignore[no-untyped-def]
+    changed = 0
+    for i in range(len(member)):
+        a = member[i]
+        old, new = s.activity[a, RATE], rates[i]
+        if old == new or abs(new - old) <= SAME * old:
+            continue
+        if old > 0.0 and now > s.activity[a, SINCE]:
+            s.activity[a, LEFT] = max(s.activity[a, LEFT] - old * (now - s.activity[a, SINCE]), 0.0)
+        s.activity[a, SINCE] = now
+        s.activity[a, RATE] = new
+        if new == 0.0:
+            s.activity[a, FINISH] = np.inf
+        elif new == np.inf:
+            s.activity[a, FINISH] = now
+        else:
+            s.activity[a, FINISH] = now + s.activity[a, LEFT] / new
+        member[changed] = a
+        changed += 1
+    if 4 * changed > s.number[HEAPED]:
+        for place in range((s.number[HEAPED] >> 1) - 1, -1, -1):
+            _sink(s, place)
+    else:
+        for i in range(changed):
+            _rise(s, s.state[member[i], PLACE])
+            _sink(s, s.state[member[i], PLACE])
+
+
+@njit(nogil=True, cache=True)
+def _fill(s, member, pools, rates):  # type: ignore[no-untyped-def]
+    # The part to solve is laid out afresh, small and dense: member i uses the pools user_pool[first[i]:first[i + 1]], pool q is used by
+    # the members pool_user[start[q]:start[q + 1]]. SLOT of a pool is its number here, -1 for those that do not bind or are elsewhere.
+    n, p = len(member), len(pools)
+    capacity, free = np.empty(p), np.empty(p)
+    for q in range(p):
+        r = pools[q]
+        binds = s.chain[r, KIND] == SHARED and s.capacity[r] < np.inf
+        s.chain[r, SLOT] = q if binds else -1
+        capacity[q] = free[q] = s.capacity[r]
+    first, start = np.empty(n + 1, np.int64), np.zeros(p + 2, np.int64)
+    total = 0
+    for i in range(n):
+        total += s.state[member[i], COUNT]
+    user_pool, use = np.empty(total, np.int32), np.empty(total)
+    weight, cap, rank_of = np.empty(n), np.empty(n), np.empty(n, np.int64)
+    at = 0
+    for i in range(n):
+        a = member[i]
+        first[i] = at
+        weight[i], cap[i], rank_of[i] = s.activity[a, WEIGHT], s.activity[a, CAP], s.state[a, CLASS]
+        for k in range(s.state[a, COUNT]):
+            r = s.pool[a, k]
+            q = s.chain[r, SLOT]
+            if q >= 0:
+                user_pool[at], use[at] = q, s.use[a, k]
+                start[q + 2] += 1
+                at += 1
+            elif s.chain[r, KIND] == FATPIPE:
+                cap[i] = min(cap[i], s.capacity[r] / s.use[a, k])
+    first[n] = at
+    for q in range(p):
+        s.chain[pools[q], SLOT] = -1
+        start[q + 2] += start[q + 1]
+    pool_user, pool_use = np.empty(at, np.int32), np.empty(at)
+    for i in range(n):
+        for e in range(first[i], first[i + 1]):
+            q = user_pool[e]
+            pool_user[start[q + 1]], pool_use[start[q + 1]] = i, use[e]
+            start[q + 1] += 1
+    left, noise = n, NOISE
+    while left > 0:
+        rank = np.int64(1) << 62
+        for i in range(n):
+            if rates[i] < 0.0:
+                rank = min(rank, rank_of[i])
+        left -= _fill_class(first, user_pool, use, start, pool_user, pool_use, capacity, free, weight, cap, rank_of, rank, rates, noise)
+        noise = SAME
+
+
+@njit(nogil=True, cache=True)
+def _fill_class(  # type: ignore[no-untyped-def]
+    first, user_pool, use, start, pool_user, pool_use, capacity, free, weight, cap, rank_of, rank, rates, noise
+):
+    n, p = len(weight), len(capacity)
+    load, open_users = np.zeros(p), np.zeros(p, np.int32)
+    left = 0
+    for q in range(p):
+        if free[q] < noise * capacity[q]:
+            free[q] = 0.0
+    for i in range(n):
+        if rates[i] < 0.0 and rank_of[i] == rank:
+            left += 1
+            for e in range(first[i], first[i + 1]):
+                open_users[user_pool[e]] += 1
+                load[user_pool[e]] += use[e] * weight[i]
+    count, caps = left, 0
+    capped, cap_level = np.empty(n, np.int64), np.empty(n)
+    for i in range(n):
+        if rates[i] >= 0.0 or rank_of[i] != rank:
+            continue
+        most, bound = cap[i], False
+        for e in range(first[i], first[i + 1]):
+            q = user_pool[e]
+            if open_users[q] == 1:
+                # Alone in a pool, an activity is only capped by it.
+                most = min(most, free[q] / use[e])
+            else:
+                bound = True
+        if most < np.inf or not bound:
+            capped[caps] = i
+            cap_level[i] = most / weight[i]
+            caps += 1
+    for place in range((caps >> 1) - 1, -1, -1):
+        _sink_level(capped, caps, cap_level, place)
+    heap, level_of = np.empty(p, np.int64), np.empty(p)
+    size = 0
+    for q in range(p):
+        if open_users[q] > 1:
+            heap[size] = q
+            level_of[q] = free[q] / load[q]
+            size += 1
+    for place in range((size >> 1) - 1, -1, -1):
+        _sink_level(heap, size, level_of, place)
+    while left > 0:
+        if caps > 0 and (size == 0 or cap_level[capped[0]] <= level_of[heap[0]]):
+            # Levels in the heap are never too high, so no pool binds below this cap.
+            i = capped[0]
+            caps -= 1
+            capped[0] = capped[caps]
+            if caps > 0:
+                _sink_level(capped, caps, cap_level, 0)
+            if rates[i] < 0.0:
+                _fix(i, cap_level[i], first, user_pool, use, free, load, open_users, weight, rates)
+                left -= 1
+            continue
+        q = heap[0]
+        if open_users[q] == 0:
+            size -= 1
+            heap[0] = heap[size]
+            if size > 0:
+                _sink_level(heap, size, level_of, 0)
+            continue
+        level = max(free[q], 0.0) / load[q]
+        if level <= level_of[q] * (1.0 + 1e-9):
+            # Differences of many terms drift; before a pool binds, its sums are made anew.
+            used, total = 0.0, 0.0
+            for e in range(start[q], start[q + 1]):
+                i = pool_user[e]
+                if rates[i] >= 0.0:
+                    used += pool_use[e] * rates[i]
+                elif rank_of[i] == rank:
+                    total += pool_use[e] * weight[i]
+            free[q] = capacity[q] - used if capacity[q] - used > noise * capacity[q] else 0.0
+            load[q] = total
+            level = free[q] / total
+        if level > level_of[q]:
+            level_of[q] = level
+            _sink_level(heap, size, level_of, 0)
+            if heap[0] != q or (caps > 0 and cap_level[capped[0]] <= level):
+                continue
+        for e in range(start[q], start[q + 1]):
+            i = pool_user[e]
+            if rates[i] < 0.0 and rank_of[i] == rank:
+                _fix(i, level, first, user_pool, use, free, load, open_users, weight, rates)
+                left -= 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _fix(i, level, first, user_pool, use, free, load, open_users, weight, rates):  # type: ignore[no-untyped-def]
+    rates[i] = level * weight[i]
+    for e in range(first[i], first[i + 1]):
+        q = user_pool[e]
+        free[q] -= use[e] * rates[i]
+        load[q] -= use[e] * weight[i]
+        open_users[q] -= 1
+
+
+@njit(nogil=True, cache=True)
+def _sink_level(heap, size, level_of, place):  # type: ignore[no-untyped-def]
+    i = heap[place]
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _lower(level_of, heap[child + 1], heap[child]):
+            child += 1
+        if not _lower(level_of, heap[child], i):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = i
+
+
+@njit(nogil=True, cache=True)
+def _lower(level_of, i, j):  # type: ignore[no-untyped-def]
+    return level_of[i] < level_of[j] or (level_of[i] == level_of[j] and i < j)
+
+
+@njit(nogil=True, cache=True)
+def users(s, r, out):  # type: ignore[no-untyped-def]
+    """Rows of the activities in pool r, newest first; their number, and the capacity that they use now."""
+    shift = s.number[SHIFT]
+    low = (1 << shift) - 1
+    count, used = 0, 0.0
+    place = s.chain[r, FIRST]
+    while place >= 0:
+        a, k = place >> shift, place & low
+        out[count] = a
+        count += 1
+        used += s.use[a, k] * s.activity[a, RATE]
+        place = s.after[a, k]
+    return count, used

@@ -1,0 +1,414 @@
+"""The loop: what happens next in simulated time, always in the same order: (time, priority, order of insertion).
+
+What will happen at one time waits in one list, in the order of insertion, and a heap holds the times: the same order as a heap of
+everything, for less. What has a priority of its own waits in a second heap. Nothing asks the wall clock, and no decision
+hangs on a hash or an address, so a program gives the same numbers each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Generator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from armillary.engine.events import AllOf, AnyOf, Deadlock, Event, SimulationError, Timeout, seconds
+from armillary.engine.processes import GeneratorProcess, GreenletProcess, Process
+from armillary.errors import InputError
+
+if TYPE_CHECKING:
+    from armillary.engine.sharing import Sharing
+    from armillary.engine.timeline import Timeline
+
+#: One step of priority in the key of an entry; insertion numbers stay far below it.
+_STEP = 1 << 60
+#: Priorities that callers may use lie between this and its negative.
+MOST_PRIORITY = 1000
+#: Processes that the message of a deadlock names before it counts the rest.
+_SHOWN = 20
+
+
+#: What to call and with what, or a process that sleeps.
+_Entry: TypeAlias = tuple[Callable[[Any], None], Any] | Process
+_FOREVER = math.inf
+
+
+class Handle:
+    """A call that will happen; `cancel()` makes it not happen, in O(1)."""
+
+    __slots__ = ("_args", "_call", "_sim", "time")
+
+    def __init__(self, sim: Simulation, time: float, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._sim = sim
+        #: Simulated time at which it happens.
+        self.time = time
+        self._call: Callable[..., Any] | None = call
+        self._args = args
+
+    @property
+    def pending(self) -> bool:
+        """True until it has happened or was cancelled."""
+        return self._call is not None
+
+    def cancel(self) -> None:
+        """Do not happen; no effect when it has happened."""
+        if self._call is not None:
+            self._call = None
+            self._args = ()
+            self._sim._lose(1)
+
+
+def _fire(handle: Handle) -> None:
+    call = handle._call
+    if call is not None:
+        handle._call = None
+        call(*handle._args)
+
+
+def _listed(slot: _Entry | list[_Entry]) -> list[_Entry]:
+    return slot if isinstance(slot, list) else [slot]
+
+
+def _is_dead(entry: _Entry) -> bool:
+    return isinstance(entry, tuple) and entry[0] is _fire and entry[1]._call is None
+
+
+class Simulation:
+    """Simulated time, in seconds from `start`, and everything that happens in it.
+
+    `timeline=True` keeps a `Timeline` of what flows and lanes do. As a context manager it ends every process on leaving.
+    """
+
+    def __init__(self, start: float = 0.0, *, timeline: bool = False) -> None:
+        #: Simulated seconds; only the loop changes it.
+        self.now: float = seconds(start, "start")
+        #: The process that runs at this moment, None between processes.
+        self.active: Process | None = None
+        self.timeline: Timeline | None = None
+        if timeline:
+            from armillary.engine.timeline import Timeline
+
+            self.timeline = Timeline()
+        #: What happens at this instant, in order; what happens later, by time (one entry or a list), and the heap of those times.
+        self._ready: deque[_Entry] = deque()
+        self._slots: dict[float, _Entry | list[_Entry]] = {}
+        self._times: list[float] = []
+        #: What has a priority: (time, key, entry), a heap.
+        self._special: list[tuple[float, int, _Entry]] = []
+        self._next = itertools.count(1).__next__
+        #: Alive processes, in the order in which they were made.
+        self._processes: dict[Process, None] = {}
+        #: Entries that will do nothing, about, and how many are borne before they are thrown out.
+        self._dead = 0
+        self._bearable = 64
+        self._running = False
+        #: The greenlet that runs the loop.
+        self._hub: Any = None
+        self._sharing: Sharing | None = None
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Calls
+
+    def at(self, time: float, call: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
+        """Call `call(*args)` at simulated `time`; at one time lower priorities come first, then the order of asking."""
+        time = seconds(time, "at")
+        if time < self.now:
+            raise InputError(f"at: found {time!r}; expected a time from now on, {self.now!r}")
+        handle = Handle(self, time, call, args)
+        if priority == 0:
+            self._insert(time, (_fire, handle))
+        else:
+            if not isinstance(priority, int) or abs(priority) > MOST_PRIORITY:
+                raise InputError(f"priority: found {priority!r}; expected a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}")
+            heappush(self._special, (time, priority * _STEP + self._next(), (_fire, handle)))
+        return handle
+
+    def after(self, delay: float, call: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
+        """Call `call(*args)` `delay` seconds from now."""
+        if delay.__class__ is not float or not 0.0 <= delay < math.inf:
+            delay = seconds(delay, "after")
+        if priority:
+            return self.at(self.now + delay, call, *args, priority=priority)
+        handle = Handle(self, self.now + delay, call, args)
+        self._insert(handle.time, (_fire, handle))
+        return handle
+
+    def _insert(self, time: float, entry: _Entry) -> None:
+        if time == self.now:
+            self._ready.append(entry)
+            return
+        slot = self._slots.get(time)
+        if slot is None:
+            self._slots[time] = entry
+            heappush(self._times, time)
+        elif slot.__class__ is list:
+            slot.append(entry)
+        else:
+            self._slots[time] = [slot, entry]  # type: ignore[list-item]
+
+    def _at_last(self, call: Callable[[Any], None], argument: Any) -> None:
+        """Call after everything else of this instant."""
+        heappush(self._special, (self.now, (MOST_PRIORITY + 1) * _STEP + self._next(), (call, argument)))
+
+    # Events and processes
+
+    def event(self, name: str | None = None) -> Event:
+        """An event that the program makes happen."""
+        return Event(self, name)
+
+    def timeout(self, delay: float, value: Any = None) -> Timeout:
+        """An event that happens `delay` seconds from now; for a plain wait, `yield delay` costs less."""
+        return Timeout(self, delay, value)
+
+    def any_of(self, *events: Event) -> AnyOf:
+        """An event that happens with the first of these, which is its value."""
+        return AnyOf(self, events)
+
+    def all_of(self, *events: Event) -> AllOf:
+        """An event that happens with the last of these; its value is the list of their values."""
+        return AllOf(self, events)
+
+    def process(self, generator: Generator[Any, Any, Any], *, name: str | None = None, daemon: bool = False) -> Process:
+        """Start a generator as a process, at this instant; it yields an `Event`, seconds, or None (let others of this instant go on).
+
+        A `daemon` may wait forever: it is left out when deadlocks are looked for.
+        """
+        return GeneratorProcess(self, generator, name, daemon)
+
+    def spawn(self, call: Callable[..., Any], *args: Any, name: str | None = None, daemon: bool = False) -> Process:
+        """Start `call(*args)` as a process on a greenlet, at this instant; it waits with `sim.sleep(s)` and `event.wait()`."""
+        if self._hub is None:
+            from greenlet import getcurrent  # type: ignore[import-untyped]
+
+            self._hub = getcurrent()
+        return GreenletProcess(self, call, args, name, daemon)
+
+    def sleep(self, delay: float) -> None:
+        """Block the spawned process that calls this for `delay` seconds."""
+        self._current()._sleep(seconds(delay, "sleep"))
+
+    def _current(self) -> GreenletProcess:
+        if isinstance(self.active, GreenletProcess):
+            return self.active
+        raise SimulationError("only a process made with spawn() can block; a generator yields what it waits for")
+
+    @property
+    def sharing(self) -> Sharing:
+        """What shares the pools of this simulation out among activities; made when first asked for."""
+        if self._sharing is None:
+            from armillary.engine.sharing import Sharing
+
+            self._sharing = Sharing(self)
+        return self._sharing
+
+    # The loop
+
+    def run(self, until: float | Event | None = None) -> Any:
+        """Let time pass: until nothing is left, until a time (what is due then has not happened yet), or until an event happens.
+
+        With an event, its value is returned, or its error raised. When nothing is left and processes still wait, `Deadlock` says
+        which and for what; a run until a time does not ask.
+        """
+        if self._running:
+            raise SimulationError("run() inside run()")
+        stop = math.inf
+        goal: Event | None = None
+        if isinstance(until, Event):
+            goal = until
+            if goal.callbacks is None:
+                return _outcome(goal)
+            goal.callbacks.append(_stop)
+        elif until is not None:
+            stop = seconds(until, "until")
+            if stop < self.now:
+                raise InputError(f"until: found {stop!r}; expected a time from now on, {self.now!r}")
+            if stop == self.now:
+                return None
+        if self._hub is not None:
+            self._take_over()
+        self._running = True
+        end = (_stop, None)
+        if stop < math.inf:
+            heappush(self._special, (stop, -(MOST_PRIORITY + 1) * _STEP - self._next(), end))
+        try:
+            self._loop()
+        except _Stop:
+            return None if goal is None else _outcome(goal)
+        finally:
+            self._running = False
+            if goal is not None and goal.callbacks is not None and _stop in goal.callbacks:
+                goal.callbacks.remove(_stop)
+            if stop < math.inf:
+                self._special[:] = [x for x in self._special if x[2] is not end]
+                heapify(self._special)
+        self._check_deadlock(goal)
+        return None
+
+    def _take_over(self) -> None:
+        """Have spawned processes return to whoever runs the loop now."""
+        from greenlet import getcurrent
+
+        hub = getcurrent()
+        if hub is not self._hub:
+            self._hub = hub
+            for process in self._processes:
+                if isinstance(process, GreenletProcess) and process._greenlet is not None:
+                    process._greenlet.parent = hub
+
+    def _loop(self) -> None:
+        ready, times, special = self._ready, self._times, self._special
+        slots: dict[float, Any] = self._slots
+        take: Callable[[], Any] = ready.popleft
+        push, pop, forget = heappush, heappop, slots.pop
+        now = self.now
+        entry: Any
+        while True:
+            if special and special[0][0] <= now and (special[0][1] < 0 or not ready):
+                entry = pop(special)[2]
+            elif ready:
+                entry = take()
+            elif times and not special and not self._dead:
+                # As `_advance` does, for the usual case.
+                entry = forget(times[0], None)
+                if entry is None:
+                    pop(times)
+                    continue
+                self.now = now = pop(times)
+                if entry.__class__ is list:
+                    ready.extend(entry)
+                    continue
+            elif self._advance():
+                now = self.now
+                continue
+            else:
+                return
+            if entry.__class__ is tuple:
+                entry[0](entry[1])
+                continue
+            # A process that slept. The usual one is a generator that sleeps again: done here, without a call.
+            if (send := entry._send) is None:
+                entry._resume(entry._waits)
+                continue
+            self.active = entry
+            try:
+                delay = send(None)
+                if delay.__class__ is float and now < (time := now + delay) < _FOREVER:
+                    entry._waits = time
+                    if (slot := slots.get(time)) is None:
+                        slots[time] = entry
+                        push(times, time)
+                    elif slot.__class__ is list:
+                        slot.append(entry)
+                    else:
+                        slots[time] = [slot, entry]
+                else:
+                    entry._wait_for(delay)
+            except StopIteration as ended:
+                entry._ended(ended.value)
+            except Exception as error:
+                entry._failed(error)
+            self.active = None
+
+    def _advance(self) -> bool:
+        """Go to the next time at which something happens; false when there is none. Cancelled entries do not move time."""
+        special, times, slots = self._special, self._times, self._slots
+        while True:
+            if self._dead:
+                while special and _is_dead(special[0][2]):
+                    heappop(special)
+            if special and not (times and times[0] <= special[0][0]):
+                self.now = special[0][0]
+                return True
+            if not times:
+                return False
+            time = heappop(times)
+            entries = _listed(slots.pop(time, []))
+            if self._dead:
+                alive = [entry for entry in entries if not _is_dead(entry)]
+                self._dead -= len(entries) - len(alive)
+                entries = alive
+            if entries:
+                self.now = time
+                self._ready.extend(entries)
+                return True
+
+    def _check_deadlock(self, goal: Event | None) -> None:
+        stuck = [p for p in self._processes if not p.daemon]
+        if not stuck and goal is None:
+            return
+        lines = [f"{p.describe()} waits for {p.waits_for}" for p in stuck[:_SHOWN]]
+        if len(stuck) > _SHOWN:
+            lines.append(f"and {len(stuck) - _SHOWN} more")
+        if goal is not None:
+            lines.insert(0, f"{goal.describe()} can no longer happen")
+        raise Deadlock(f"deadlock at {self.now!r} s: " + "; ".join(lines))
+
+    def peek(self) -> float:
+        """Time at which something happens next, as far as is known now; infinite when nothing is left."""
+        if self._ready:
+            return self.now
+        self._throw_out()
+        return min(self._times[0] if self._times else math.inf, self._special[0][0] if self._special else math.inf)
+
+    def close(self) -> None:
+        """End every process that is alive, newest first, and forget what would have happened; not to be used after that."""
+        for process in reversed(list(self._processes)):
+            process.kill()
+        for waiting in (self._ready, self._slots, self._times, self._special):
+            waiting.clear()
+        self._dead = 0
+
+    def _forget(self, process: Process, time: float) -> None:
+        """Have a process that sleeps until `time` not wake."""
+        if time == self.now:
+            self._ready.remove(process)
+            return
+        left = _listed(self._slots[time])
+        left.remove(process)
+        # The time stays in the heap; one without entries is passed over.
+        if left:
+            self._slots[time] = left
+        else:
+            del self._slots[time]
+
+    def _lose(self, entries: int) -> None:
+        """Count entries that will do nothing, and throw them out when they are about half of all."""
+        self._dead += entries
+        if self._dead > self._bearable:
+            self._throw_out()
+
+    def _throw_out(self) -> None:
+        for time in list(self._slots):
+            alive = [entry for entry in _listed(self._slots[time]) if not _is_dead(entry)]
+            if alive:
+                self._slots[time] = alive
+            else:
+                del self._slots[time]
+        self._times[:] = self._slots
+        self._special[:] = [x for x in self._special if not _is_dead(x[2])]
+        heapify(self._times)
+        heapify(self._special)
+        self._dead = 0
+        self._bearable = max(64, sum(len(_listed(slot)) for slot in self._slots.values()) + len(self._special))
+
+
+class _Stop(Exception):
+    pass
+
+
+def _stop(cause: object) -> None:
+    raise _Stop
+
+
+def _outcome(event: Event) -> Any:
+    if event._error is not None:
+        event._heard = True
+        raise event._error
+    return event.value
