@@ -1,0 +1,111 @@
+"""From what a caller gives to bytes side by side, without a copy wherever that is possible."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from armillary.comm.layout import Layout
+from armillary.errors import InputError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+#: An array, something with the buffer protocol (bytes), or (array, Layout).
+Buffer: TypeAlias = Any
+Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def array_of(buffer: Buffer, what: str = "buffer") -> Array:
+    """The array itself, or one over the memory of a bytes-like object."""
+    if isinstance(buffer, np.ndarray):
+        if buffer.dtype.hasobject:
+            raise InputError(f"{what}: found an array of Python objects; expected numbers or bytes")
+        return buffer
+    if isinstance(buffer, np.generic):
+        return np.asarray(buffer)
+    try:
+        return np.frombuffer(buffer, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        raise InputError(f"{what}: found {type(buffer).__name__}; expected an array, bytes, or (array, Layout)") from None
+
+
+def flat(buffer: Buffer, what: str = "buffer", writable: bool = False) -> Array:
+    """A one-dimensional view of a contiguous buffer, in its own type."""
+    if type(buffer) is tuple:
+        raise InputError(f"{what}: found a buffer with a Layout; expected a contiguous one here (Layout.pack makes it so)")
+    array = array_of(buffer, what)
+    if writable and not array.flags.writeable:
+        raise InputError(f"{what}: found a read-only buffer; expected one to write into")
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.flags.f_contiguous:
+        return array.T.reshape(-1)
+    raise InputError(f"{what}: found an array that is not contiguous and has no Layout; expected a contiguous array or (array, Layout)")
+
+
+def outgoing(buffer: Buffer) -> Bytes:
+    """The bytes to send: a view, or a packed copy where there is a layout."""
+    if type(buffer) is tuple:
+        array, layout = described(buffer)
+        return layout.pack(array).view(np.uint8)
+    return flat(buffer, "send").view(np.uint8)
+
+
+def incoming(buffer: Buffer) -> tuple[Bytes, tuple[Array, Layout] | None]:
+    """Where to put the bytes, and what to unpack afterwards (the packed bytes into which array)."""
+    if type(buffer) is tuple:
+        array, layout = described(buffer)
+        return np.empty(layout.nbytes(array.dtype), np.uint8), (array, layout)
+    return flat(buffer, "recv", writable=True).view(np.uint8), None
+
+
+def unpack(room: Bytes, nbytes: int, described_by: tuple[Array, Layout]) -> None:
+    """Put the bytes that came where the layout says; fewer than it has room for are a prefix."""
+    array, layout = described_by
+    dtype = np.dtype(np.uint8) if layout.kind == "struct" else array.dtype
+    if nbytes < room.nbytes:
+        whole = layout.pack(array).view(np.uint8)
+        whole[:nbytes] = room[:nbytes]
+        room = whole
+    layout.unpack(room.view(dtype), array)
+
+
+def described(buffer: tuple[Any, ...]) -> tuple[Array, Layout]:
+    """The two parts of (array, layout), checked."""
+    if len(buffer) != 2 or not isinstance(buffer[1], Layout):
+        raise InputError("buffer: found a tuple; expected an array or (array, Layout)")
+    array = array_of(buffer[0])
+    if not array.flags.c_contiguous:
+        raise InputError("buffer: found an array that is not C-contiguous; expected the whole array that the layout speaks of")
+    size = array.nbytes if buffer[1].kind == "struct" else array.size
+    if size < buffer[1].extent:
+        raise InputError(f"buffer: found {size} elements; expected the {buffer[1].extent} that the layout reaches")
+    return array, buffer[1]
+
+
+class Parts(list[Array]):
+    """Views of one array, one for each rank, and where they lie in it."""
+
+    def __init__(self, whole: Array, counts: list[int], starts: list[int]) -> None:
+        super().__init__(whole[start : start + count] for count, start in zip(counts, starts))
+        self.whole = whole
+        self.counts = counts
+        self.starts = starts
+
+
+def cut(array: Array, counts: Any, displacements: Any, size: int, what: str) -> Parts:
+    """One view of `array` for each rank: `counts[i]` elements from `displacements[i]` (by default side by side)."""
+    counts = [int(n) for n in counts]
+    if len(counts) != size:
+        raise InputError(f"{what}: found {len(counts)} counts; expected one for each of the {size} ranks")
+    if displacements is None:
+        displacements = np.concatenate(([0], np.cumsum(counts)[:-1])) if counts else []
+    starts = [int(n) for n in displacements]
+    if len(starts) != size:
+        raise InputError(f"{what}: found {len(starts)} displacements; expected one for each of the {size} ranks")
+    for count, start in zip(counts, starts):
+        if count < 0 or start < 0 or (count and start + count > array.size):
+            raise InputError(
+                f"{what}: found count {count} at displacement {start}; expected them inside the {array.size} elements of the buffer"
+            )
+    return Parts(array, counts, starts)

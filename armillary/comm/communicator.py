@@ -1,0 +1,562 @@
+"""Ranks that talk: the one interface that every backend offers. Names and meanings are those of MPI.
+
+A backend supplies `isend`, `irecv`, `probe`, `iprobe`, `_sub` and `_shadow`; whatever it does not do better itself, the collective calls,
+is done here by an algorithm over messages. These run on the *shadow*, a communicator of the same ranks whose messages no receive of the
+program can catch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.comm.algorithms import Algorithm, chosen, default
+from armillary.comm.buffers import Array, Buffer, array_of, cut, flat
+from armillary.comm.counters import Counters, Tally
+from armillary.comm.message import ANY_SOURCE, ANY_TAG, IN_PLACE, InPlace, Status, check_rank
+from armillary.comm.operations import SUM, Op
+from armillary.comm.plans import Plan
+from armillary.comm.requests import Request, waitall, waitany
+from armillary.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from armillary.comm.neighbours import Graph, Grid, Neighbourhood
+    from armillary.comm.process_grid import ProcessGrid
+    from armillary.comm.windows import Window
+
+#: Calls that can be prepared: `comm.<call>_init(...)` gives a `Plan`.
+_PLANNED = [
+    "send",
+    "recv",
+    "barrier",
+    "bcast",
+    "reduce",
+    "allreduce",
+    "scan",
+    "exscan",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "alltoallw",
+    "reduce_scatter",
+]
+
+
+class Communicator:
+    """A group of ranks and this rank's place in it.
+
+    Buffers are contiguous NumPy arrays, bytes, or (array, Layout). A collective call that returns data writes it into `recv` where that
+    is given and returns it. Every `call` of messages or data has a `call_init(...)` that gives a `Plan`.
+    """
+
+    def __init__(self, rank: int, nodes: Sequence[int], tally: Tally, seed: int = 0) -> None:
+        #: This rank, from 0, and how many there are.
+        self.rank = rank
+        self.size = len(nodes)
+        #: The node of each rank, by number.
+        self.nodes = tuple(nodes)
+        #: The node of this rank; this rank's place on it; how many of the ranks are on it.
+        self.node = self.nodes[rank]
+        self.node_rank = self.nodes[:rank].count(self.node)
+        self.node_size = self.nodes.count(self.node)
+        self._tally = tally
+        self._seed = seed
+        self._rng: np.random.Generator | None = None
+        self._chosen: dict[str, Algorithm] = {}
+        self._children = 0
+
+    # What a backend supplies
+
+    def isend(self, buf: Buffer, dest: int, tag: int = 0) -> Request:
+        """Start sending; the buffer may be used again after the request is done."""
+        raise NotImplementedError
+
+    def irecv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start receiving."""
+        raise NotImplementedError
+
+    def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
+        """Wait until such a message is here, and leave it."""
+        raise NotImplementedError
+
+    def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
+        """The status of such a message when one is here, else None."""
+        raise NotImplementedError
+
+    def window(self, nbytes: int, dtype: Any = np.uint8) -> Window:
+        """Memory of every rank that the others read and write: `nbytes` bytes each, seen as `dtype`."""
+        raise NotImplementedError
+
+    def _sub(self, members: Sequence[int], name: tuple[Any, ...]) -> Communicator:
+        """The communicator of these ranks of this one; `name` is the same on all of them, and new."""
+        raise NotImplementedError
+
+    @property
+    def _shadow(self) -> Communicator:
+        raise NotImplementedError
+
+    def kill(self, rank: int) -> None:
+        """End that rank when it makes this call, as a fault would; the others go on. For tests of what happens then."""
+        raise NotImplementedError
+
+    # Messages
+
+    def send(self, buf: Buffer, dest: int, tag: int = 0) -> None:
+        """Send, and return when the buffer may be used again."""
+        self.isend(buf, dest, tag).wait()
+
+    def recv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
+        """Receive into `buf`; a shorter message fills its beginning, a longer one raises `Truncated`."""
+        return self.irecv(buf, source, tag).wait()
+
+    def sendrecv(self, send: Buffer, dest: int, recv: Buffer, source: int = ANY_SOURCE, sendtag: int = 0, recvtag: int = ANY_TAG) -> Status:
+        """Send and receive at once, so that rings and swaps cannot deadlock."""
+        incoming = self.irecv(recv, source, recvtag)
+        self.isend(send, dest, sendtag).wait()
+        return incoming.wait()
+
+    def waitall(self, requests: Sequence[Request]) -> list[Status]:
+        """Wait for all of them; the statuses in their order."""
+        return waitall(requests)
+
+    def waitany(self, requests: Sequence[Request]) -> tuple[int, Status]:
+        """Wait for one of them: its index and its status."""
+        return waitany(requests)
+
+    @contextmanager
+    def group(self) -> Iterator[list[Request]]:
+        """A batch: `send` and `recv` inside only start, in any order, and all are done at the end. `recv` gives no status then."""
+        started: list[Request] = []
+
+        def send(buf: Buffer, dest: int, tag: int = 0) -> None:
+            started.append(self.isend(buf, dest, tag))
+
+        def recv(buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> None:
+            started.append(self.irecv(buf, source, tag))
+
+        before: dict[str, Any] = {name: self.__dict__[name] for name in ("send", "recv") if name in self.__dict__}
+        self.__dict__.update(send=send, recv=recv)
+        try:
+            yield started
+        finally:
+            del self.__dict__["send"], self.__dict__["recv"]
+            self.__dict__.update(before)
+        waitall(started)
+
+    # Collective calls
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+        self._count(0)
+        self._run("barrier", 0)
+
+    def bcast(self, buf: Buffer, root: int = 0) -> Buffer:
+        """The root's buffer, on every rank."""
+        self._root(root)
+        if type(buf) is tuple:
+            array, layout = buf
+            packed = layout.pack(array)
+            self.bcast(packed, root)
+            if self.rank != root:
+                layout.unpack(packed, array)
+            return buf
+        whole = flat(buf, "bcast", writable=self.rank != root)
+        self._count(whole.nbytes if self.rank == root else 0)
+        self._run("bcast", whole.nbytes, whole, root)
+        return buf
+
+    def reduce(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, root: int = 0, order: str | None = None) -> Buffer:
+        """All buffers combined, at the root; None elsewhere. `order="rank"`: from the left by rank, the same bits everywhere."""
+        self._root(root)
+        if self.rank == root:
+            mine, answer, recv = self._two(send, recv)
+        else:
+            mine, answer, recv = flat(send, "send"), None, None
+        self._count(0 if self.rank == root else mine.nbytes)
+        if self._ordered(order):
+            from armillary.comm.reductions import linear_reduce
+
+            linear_reduce(self._shadow, mine, answer, op, root)
+        else:
+            self._reduction("reduce", op, mine, answer, op, root)
+        return recv
+
+    def allreduce(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
+        """All buffers combined, on every rank. `order="rank"`: from the left in the order of ranks, the same bits on every backend."""
+        mine, answer, recv = self._two(send, recv)
+        self._count(mine.nbytes)
+        if self._ordered(order):
+            from armillary.comm.reductions import rank_order
+
+            rank_order(self._shadow, mine, answer, op)
+        else:
+            self._reduction("allreduce", op, mine, answer, op)
+        return recv
+
+    def scan(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
+        """The buffers of the ranks up to this one, combined."""
+        mine, answer, recv = self._two(send, recv)
+        self._count(mine.nbytes if self.rank + 1 < self.size else 0)
+        self._scan("scan", order, op, mine, answer)
+        return recv
+
+    def exscan(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
+        """The buffers of the ranks before this one, combined; at rank 0 `recv` stays as it is (zeros where it was not given)."""
+        if recv is None and not isinstance(send, InPlace):
+            recv = np.zeros_like(array_of(send, "send"))
+        mine, answer, recv = self._two(send, recv)
+        self._count(mine.nbytes if self.rank + 1 < self.size else 0)
+        self._scan("exscan", order, op, mine, answer)
+        return recv
+
+    def gather(self, send: Buffer, recv: Buffer = None, root: int = 0) -> Buffer:
+        """At the root one row for each rank; None elsewhere. All buffers are equally long."""
+        array = array_of(send, "send")
+        if self.rank == root and recv is None:
+            recv = np.empty((self.size, *array.shape), array.dtype)
+        return self._gather(flat(send, "send"), recv, [array.size] * self.size, None, root)
+
+    def gatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None, root: int = 0) -> Buffer:
+        """Buffers of different lengths at the root, `counts[i]` elements from rank i; the counts are gathered first where not given."""
+        mine = flat(send, "send")
+        if counts is None:
+            counts = self._lengths(mine.size)
+        if self.rank == root and recv is None:
+            recv = np.empty(sum(counts), mine.dtype)
+        return self._gather(mine, recv, counts, displacements, root)
+
+    def scatter(self, send: Buffer, recv: Buffer, root: int = 0) -> Buffer:
+        """One row of the root's buffer to each rank."""
+        room = flat(recv, "recv", writable=True)
+        return self._scatter(send, recv, [room.size] * self.size, None, root)
+
+    def scatterv(self, send: Buffer, counts: Any, recv: Buffer, displacements: Any = None, root: int = 0) -> Buffer:
+        """`counts[i]` elements of the root's buffer to rank i; elsewhere `send` and `counts` may be None."""
+        return self._scatter(send, recv, counts, displacements, root)
+
+    def allgather(self, send: Buffer | InPlace, recv: Buffer = None) -> Buffer:
+        """One row for each rank, on every rank."""
+        if isinstance(send, InPlace):
+            mine = np.array_split(flat(recv, "recv", writable=True), self.size)[self.rank].copy()
+        else:
+            array = array_of(send, "send")
+            mine = flat(send, "send")
+            if recv is None:
+                recv = np.empty((self.size, *array.shape), array.dtype)
+        return self._allgather(mine, recv, [mine.size] * self.size, None)
+
+    def allgatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None) -> Buffer:
+        """Buffers of different lengths, on every rank; the counts are gathered first where not given."""
+        mine = flat(send, "send")
+        if counts is None:
+            counts = self._lengths(mine.size)
+        if recv is None:
+            recv = np.empty(sum(counts), mine.dtype)
+        return self._allgather(mine, recv, counts, displacements)
+
+    def alltoall(self, send: Buffer, recv: Buffer = None) -> Buffer:
+        """Block i of this rank to rank i, block i of the answer from rank i; all blocks are equally long."""
+        mine = flat(send, "send")
+        if mine.size % self.size:
+            raise InputError(f"alltoall: found {mine.size} elements; expected a multiple of the {self.size} ranks")
+        if recv is None:
+            recv = np.empty_like(array_of(send))
+        counts = [mine.size // self.size] * self.size
+        return self._alltoall("alltoall", mine, counts, None, recv, counts, None)
+
+    def alltoallv(
+        self,
+        send: Buffer,
+        sendcounts: Any,
+        recv: Buffer = None,
+        recvcounts: Any = None,
+        senddisplacements: Any = None,
+        recvdisplacements: Any = None,
+    ) -> Buffer:
+        """As `alltoall`, with as many elements for and from each rank as the counts say; what others send is asked first if not given."""
+        mine = flat(send, "send")
+        if recvcounts is None:
+            wanted = np.ascontiguousarray(sendcounts, np.int64)
+            if wanted.size != self.size:
+                raise InputError(f"alltoallv: found {wanted.size} counts; expected one for each of the {self.size} ranks")
+            recvcounts = self._shadow.alltoall(wanted).tolist()
+        if recv is None:
+            recv = np.empty(sum(recvcounts), mine.dtype)
+        return self._alltoall("alltoallv", mine, sendcounts, senddisplacements, recv, recvcounts, recvdisplacements)
+
+    def alltoallw(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> Array:
+        """As `alltoall`, with a Layout of the arrays for each rank; None where there is nothing to send or receive."""
+        sizes = self._check_layouts(send, sendlayouts, recv, recvlayouts)
+        self._count_exchange(sizes)
+        shadow = self._shadow
+        requests = [shadow.irecv((recv, layout), i, 0) for i, layout in enumerate(recvlayouts) if layout is not None]
+        requests += [shadow.isend((send, layout), i, 0) for i, layout in enumerate(sendlayouts) if layout is not None]
+        waitall(requests)
+        return recv
+
+    def reduce_scatter(self, send: Buffer, recv: Buffer = None, op: Op = SUM, counts: Any = None, order: str | None = None) -> Buffer:
+        """The buffers combined, block i to rank i: `counts[i]` elements, by default the same for all."""
+        mine = flat(send, "send")
+        if counts is None:
+            if mine.size % self.size:
+                raise InputError(f"reduce_scatter: found {mine.size} elements; expected a multiple of the {self.size} ranks, or counts")
+            counts = [mine.size // self.size] * self.size
+        blocks = cut(mine, counts, None, self.size, "reduce_scatter")
+        if recv is None:
+            recv = np.empty(counts[self.rank], mine.dtype)
+        answer = self._room(recv, mine, counts[self.rank])
+        self._count(mine.nbytes - blocks[self.rank].nbytes)
+        if self._ordered(order):
+            from armillary.comm.reductions import pairwise_reduce_scatter
+
+            pairwise_reduce_scatter(self._shadow, blocks, answer, op)
+        else:
+            self._reduction("reduce_scatter", op, blocks, answer, op)
+        return recv
+
+    def tree_reduce(self, value: Any, combine: Callable[[Any, Any], Any], broadcast: bool = False) -> Any:
+        """Values combined pairwise in a fixed binary tree of the ranks; see `armillary.comm.trees`."""
+        from armillary.comm.trees import tree_reduce
+
+        return tree_reduce(self, value, combine, broadcast)
+
+    def tree_down(self, value: Any, expand: Callable[[Any], tuple[Any, Any]]) -> Any:
+        """The way back: every node of the tree divides what it got; see `armillary.comm.trees`."""
+        from armillary.comm.trees import tree_down
+
+        return tree_down(self, value, expand)
+
+    def choose(self, **algorithm: str | Algorithm) -> Communicator:
+        """Take these algorithms from now on, by name or as functions: `comm.choose(allreduce="ring")`.
+
+        All ranks choose alike; sub-communicators inherit the choice.
+        """
+        self._chosen = {**self._chosen, **chosen(algorithm)}
+        return self
+
+    # Groups of ranks
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """The communicator of the ranks that give the same color, in the order of (key, rank); None for a rank that gives None."""
+        mine = np.array([-1 if color is None else color, key], np.int64)
+        if color is not None and color < 0:
+            raise InputError(f"color: found {color}; expected a whole number from 0, or None")
+        table = self._shadow.allgather(mine)
+        if color is None:
+            self._made()
+            return None
+        members = sorted((int(table[i, 1]), i) for i in range(self.size) if table[i, 0] == color)
+        return self._inherit(self._sub([i for _, i in members], ("split", self._made(), color)))
+
+    def dup(self) -> Communicator:
+        """The same ranks, with messages of their own."""
+        return self._inherit(self._sub(range(self.size), ("dup", self._made())))
+
+    def split_bits(self, mask: int) -> Communicator:
+        """The communicator of the ranks that differ from this one only in the bits of `mask`."""
+        found = self.split(self.rank & ~mask)
+        assert found is not None
+        return found
+
+    def grid(self, rows: int, columns: int) -> ProcessGrid:
+        """The ranks as a matrix, row by row, with `row` and `col` communicators."""
+        from armillary.comm.process_grid import ProcessGrid
+
+        return ProcessGrid(self, rows, columns)
+
+    def cart(self, dims: Sequence[int], periodic: Sequence[bool] | bool = False) -> Grid:
+        """The ranks as a box with neighbours along each axis."""
+        from armillary.comm.neighbours import Grid
+
+        return Grid(self.dup(), dims, periodic)
+
+    def graph(self, sources: Sequence[int], destinations: Sequence[int], weights: Any = None) -> Graph:
+        """Neighbours by name: the ranks that send to this one, and those that it sends to."""
+        from armillary.comm.neighbours import Graph
+
+        return Graph(self.dup(), sources, destinations, weights)
+
+    def local_range(self, n: int) -> range:
+        """Which of n items are this rank's, when they are dealt in blocks of ceil(n / size)."""
+        block = -(-n // self.size)
+        return range(min(n, self.rank * block), min(n, (self.rank + 1) * block))
+
+    def owner(self, i: int, n: int) -> int:
+        """The rank that has item i of n, dealt as in `local_range`."""
+        if not 0 <= i < n:
+            raise InputError(f"owner: found item {i}; expected 0 to {n - 1}")
+        return i // -(-n // self.size)
+
+    # Time, memory, random numbers, counters
+
+    def now(self) -> float:
+        """Seconds on this rank's clock."""
+        return time.perf_counter()
+
+    def compute(self, seconds: float | None = None, flops: float | None = None, bytes: float | None = None) -> None:
+        """Work that takes this long: advances simulated time; returns at once where time is real."""
+
+    def charge(self, measured: bool = True) -> None:
+        """Charge the CPU time since the last call to simulated time; nothing where time is real."""
+
+    def alloc(self, shape: Any, dtype: Any = np.float64) -> Array:
+        """Zeros for transfers; the same on every rank where the backend has symmetric memory."""
+        return np.zeros(shape, dtype)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This rank's random numbers, from the run's seed and the rank."""
+        if self._rng is None:
+            self._rng = np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(self._seed, spawn_key=(self.rank,))))
+        return self._rng
+
+    def phase(self, name: str) -> AbstractContextManager[Counters]:
+        """`with comm.phase("exchange"):` counts what happens inside under that name."""
+        return self._tally.phase(name, self.now)
+
+    @property
+    def counters(self) -> Mapping[str, Counters]:
+        """What this rank did, by phase; "" is outside any."""
+        return self._tally.phases
+
+    def __getattr__(self, name: str) -> Callable[..., Plan]:
+        if name.endswith("_init") and name[:-5] in _PLANNED:
+            return partial(self._plan, name[:-5])
+        raise AttributeError(f"a communicator has no {name}")
+
+    def _plan(self, call: str, *args: Any, **named: Any) -> Plan:
+        if call in ("send", "recv"):
+            start = self.isend if call == "send" else self.irecv
+            return Plan(lambda: start(*args, **named).wait)
+        return Plan(lambda: partial(getattr(self, call), *args, **named))
+
+    # Parts of the calls above
+
+    def _count(self, nbytes: int) -> None:
+        counters = self._tally.now
+        counters.calls += 1
+        counters.collectives += 1
+        if self.size > 1:
+            counters.bytes += nbytes
+
+    def _count_exchange(self, sizes: Sequence[int], peers: Sequence[int] | None = None) -> None:
+        others = [n for i, n in zip(range(self.size) if peers is None else peers, sizes) if i != self.rank and i >= 0]
+        self._count(sum(others))
+        self._tally.now.messages += sum(1 for n in others if n)
+
+    def _run(self, collective: str, nbytes: int, *args: Any) -> None:
+        algorithm = self._chosen.get(collective) or default(collective, nbytes, self.size)
+        algorithm(self._shadow, *args)
+
+    def _reduction(self, collective: str, op: Op, *args: Any) -> None:
+        self._run(collective, args[1].nbytes if args[1] is not None else 0, *args)
+
+    def _scan(self, collective: str, order: str | None, op: Op, mine: Array, answer: Array) -> None:
+        if self._ordered(order):
+            from armillary.comm.reductions import linear_exscan, linear_scan
+
+            (linear_scan if collective == "scan" else linear_exscan)(self._shadow, mine, answer, op)
+        else:
+            self._reduction(collective, op, mine, answer, op)
+
+    def _gather(self, mine: Array, recv: Buffer, counts: Any, displacements: Any, root: int) -> Buffer:
+        self._root(root)
+        blocks = None
+        if self.rank == root:
+            blocks = cut(self._room(recv, mine), counts, displacements, self.size, "gather")
+            self._same(blocks[root], mine, "gather")
+        self._count(0 if self.rank == root else mine.nbytes)
+        self._run("gather", mine.nbytes, mine, blocks, root)
+        return recv if self.rank == root else None
+
+    def _scatter(self, send: Buffer, recv: Buffer, counts: Any, displacements: Any, root: int) -> Buffer:
+        self._root(root)
+        room = flat(recv, "recv", writable=True)
+        blocks = None
+        if self.rank == root:
+            blocks = cut(flat(send, "send"), counts, displacements, self.size, "scatter")
+            self._same(room, blocks[root], "scatter")
+        self._count(sum(block.nbytes for i, block in enumerate(blocks) if i != root) if blocks else 0)
+        self._run("scatter", room.nbytes, blocks, room, root)
+        return recv
+
+    def _allgather(self, mine: Array, recv: Buffer, counts: Any, displacements: Any) -> Buffer:
+        blocks = cut(self._room(recv, mine), counts, displacements, self.size, "allgather")
+        self._same(blocks[self.rank], mine, "allgather")
+        self._count(mine.nbytes)
+        self._run("allgather", sum(block.nbytes for block in blocks), mine, blocks)
+        return recv
+
+    def _alltoall(self, collective: str, mine: Array, counts: Any, starts: Any, recv: Buffer, recvcounts: Any, recvstarts: Any) -> Buffer:
+        sends = cut(mine, counts, starts, self.size, "send")
+        recvs = cut(self._room(recv, mine), recvcounts, recvstarts, self.size, "recv")
+        self._same(recvs[self.rank], sends[self.rank], collective)
+        self._count_exchange([block.nbytes for block in sends])
+        self._run(collective, sends[0].nbytes, sends, recvs)
+        return recv
+
+    def _two(self, send: Any, recv: Any) -> tuple[Array, Array, Any]:
+        if send is IN_PLACE:
+            answer = flat(recv, "recv", writable=True)
+            return answer, answer, recv
+        mine = flat(send, "send")
+        if recv is None:
+            recv = np.empty_like(array_of(send))
+        return mine, self._room(recv, mine, mine.size), recv
+
+    def _room(self, recv: Buffer, mine: Array, size: int | None = None) -> Array:
+        answer = flat(recv, "recv", writable=True)
+        if answer.dtype != mine.dtype:
+            raise InputError(f"recv: found an array of {answer.dtype}; expected {mine.dtype} as what is sent")
+        if size is not None and answer.size != size:
+            raise InputError(f"recv: found {answer.size} elements; expected {size}")
+        return answer
+
+    def _same(self, room: Array, mine: Array, what: str) -> None:
+        if room.size != mine.size or room.dtype != mine.dtype:
+            raise InputError(
+                f"{what}: found {mine.size} of {mine.dtype} to send and room for {room.size} of {room.dtype}; expected the same"
+            )
+
+    def _lengths(self, length: int) -> list[int]:
+        found: list[int] = self._shadow.allgather(np.array([length], np.int64)).reshape(-1).tolist()
+        return found
+
+    def _check_layouts(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> list[int]:
+        for what, layouts in (("sendlayouts", sendlayouts), ("recvlayouts", recvlayouts)):
+            if len(layouts) != self.size:
+                raise InputError(f"{what}: found {len(layouts)}; expected one for each of the {self.size} ranks")
+        return [0 if layout is None else layout.nbytes(send.dtype) for layout in sendlayouts]
+
+    def _ordered(self, order: str | None) -> bool:
+        if order not in (None, "rank"):
+            raise unknown("order", str(order), ["rank"])
+        return order == "rank"
+
+    def _root(self, root: int) -> None:
+        if root < 0:
+            raise InputError(f"root: found rank {root}; expected 0 to {self.size - 1}")
+        check_rank(root, self.size, "root")
+
+    def _made(self) -> int:
+        """How many communicators were made of this one: the same number on all its ranks."""
+        self._children += 1
+        return self._children
+
+    def _inherit(self, child: Communicator) -> Communicator:
+        child._chosen = dict(self._chosen)
+        return child
+
+    def _neighbours(self, around: Neighbourhood) -> Any:
+        """What does exchanges between neighbours better than messages; None where nothing does."""
+        return None

@@ -1,0 +1,60 @@
+"""The process that a launcher starts for a rank: it starts the rank itself, and writes down how that ended.
+
+It does so before the launcher can know and end the others. Only so is it certain which rank failed first; launchers name any of those
+that they ended themselves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+#: prctl(2): the signal that a process gets when its parent ends.
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Start the rank, pass signals on to it, and end as it ended."""
+    guard = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _end_with(guard)
+        from armillary.comm.mpi_rank import main as rank
+
+        rank()
+        return
+
+    def pass_on(number: int, frame: Any) -> None:
+        os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, pass_on)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    folder = Path(os.environ["ARMILLARY_JOB"])
+    answered = any(json.loads(file.read_text())[1] == child and (folder / f"value{file.suffix}").exists() for file in folder.glob("pid.*"))
+    if not answered and folder.exists():
+        part = folder / f".ended.{child}"
+        part.write_text(json.dumps({"pid": child, "code": code, "at": time.time()}))
+        part.replace(folder / f"ended.{child}")
+    sys.stdout.flush()
+    os._exit(128 - code if code < 0 else code if answered else code or 1)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is ended, so that no rank is left behind; where the system cannot, the run's own watch does it."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Neighbourhoods: boxes and graphs of ranks that exchange with a few others.
+
+    2-D box, this rank in the middle; slots in the order of MPI:
+
+              0 (axis 0, down)
+        2 (axis 1, down)  rank  3 (axis 1, up)
+              1 (axis 0, up)
+
+What a rank sends down along an axis arrives at the neighbour as coming from above, and the other way round, also where both neighbours
+are one rank (periodic axes of length 1 or 2): each message carries the slot where it belongs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from armillary.comm.buffers import Array, Buffer, array_of, cut, flat
+from armillary.comm.communicator import Communicator
+from armillary.comm.message import PROC_NULL, check_rank
+from armillary.comm.plans import Plan
+from armillary.comm.requests import Request, waitall
+from armillary.errors import InputError
+
+_PLANNED = ("neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv", "neighbor_alltoallw")
+
+
+class Neighbourhood:
+    """A communicator of its own with sources and destinations; slots of `PROC_NULL` send and receive nothing.
+
+    Every `neighbor_...` call has a `neighbor_..._init` that gives a `Plan`.
+    """
+
+    def __init__(self, comm: Communicator, sources: Sequence[int], destinations: Sequence[int], tags: Sequence[int]) -> None:
+        self.comm = comm
+        self.rank = comm.rank
+        self.size = comm.size
+        #: The rank behind each slot from which this one receives, and to which it sends.
+        self.sources = tuple(int(r) for r in sources)
+        self.destinations = tuple(int(r) for r in destinations)
+        for rank in (*self.sources, *self.destinations):
+            check_rank(rank, comm.size, "neighbour")
+        #: The slot at the other end, for each slot to which this rank sends; all 0 where order alone decides.
+        self._tags = tuple(tags)
+        self._native = comm._neighbours(self)
+
+    def neighbor_allgather(self, send: Buffer, recv: Buffer = None) -> Buffer:
+        """The same buffer to every destination; one row from each source. Rows of absent neighbours stay as they are."""
+        return self._now("neighbor_allgather", send, recv)
+
+    def neighbor_allgatherv(self, send: Buffer, recv: Buffer, counts: Any, displacements: Any = None) -> Buffer:
+        """As `neighbor_allgather`, with `counts[i]` elements from source i."""
+        return self._now("neighbor_allgatherv", send, recv, counts, displacements)
+
+    def neighbor_alltoall(self, send: Buffer, recv: Buffer = None) -> Buffer:
+        """Row i to destination i; row i of the answer from source i."""
+        return self._now("neighbor_alltoall", send, recv)
+
+    def neighbor_alltoallv(
+        self, send: Buffer, sendcounts: Any, recv: Buffer, recvcounts: Any, senddisplacements: Any = None, recvdisplacements: Any = None
+    ) -> Buffer:
+        """As `neighbor_alltoall`, with as many elements for and from each neighbour as the counts say."""
+        return self._now("neighbor_alltoallv", send, sendcounts, recv, recvcounts, senddisplacements, recvdisplacements)
+
+    def neighbor_alltoallw(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> Array:
+        """A Layout for each neighbour: the halo exchange without a copy in the program. None where nothing is exchanged."""
+        found: Array = self._now("neighbor_alltoallw", send, sendlayouts, recv, recvlayouts)
+        return found
+
+    def exchange(self, blocks: Sequence[Array]) -> list[Array]:
+        """A one-dimensional array of any length to each destination; what each source sent. The lengths go first."""
+        if len(blocks) != len(self.destinations):
+            raise InputError(f"exchange: found {len(blocks)} blocks; expected one for each of the {len(self.destinations)} destinations")
+        dtype = blocks[0].dtype if blocks else np.dtype(np.uint8)
+        if any(block.dtype != dtype or block.ndim != 1 for block in blocks):
+            raise InputError("exchange: found blocks of several types or dimensions; expected one-dimensional ones of one type")
+        lengths = np.zeros((len(self.sources), 2), np.int64)
+        code = int.from_bytes(dtype.str.encode().ljust(8)[:8], "little")
+        sizes = np.array([[block.size, code] for block in blocks], np.int64).reshape(-1, 2)
+        waitall(self._post(list(sizes), list(lengths)))
+        if not blocks and len(lengths):
+            dtype = np.dtype(int(lengths[0, 1]).to_bytes(8, "little").decode().strip())
+        found = [np.empty(int(n), dtype) for n in lengths[:, 0]]
+        self.comm._count_exchange([block.nbytes for block in blocks], self.destinations)
+        waitall(self._post(list(blocks), list(found)))
+        return found
+
+    def __getattr__(self, name: str) -> Callable[..., Plan]:
+        if name.endswith("_init") and name[:-5] in _PLANNED:
+            return partial(self._plan, name[:-5])
+        raise AttributeError(f"a neighbourhood has no {name}")
+
+    def _now(self, call: str, *args: Any) -> Any:
+        sends, recvs, answer = self._parts(call, *args)
+        self._count(sends)
+        if self._native is not None:
+            self._native.now(call, *self._filled(args, answer))
+        else:
+            waitall(self._post(sends, recvs))
+        return answer
+
+    def _plan(self, call: str, *args: Any) -> Plan:
+        sends, recvs, answer = self._parts(call, *args)
+        native = None if self._native is None else self._native.plan(call, *self._filled(args, answer))
+
+        def begin() -> Callable[[], Any]:
+            self._count(sends)
+            if native is not None:
+                end = native()
+            else:
+                end = partial(waitall, self._post(sends, recvs))
+            return lambda: (end(), answer)[1]
+
+        return Plan(begin)
+
+    def _filled(self, args: tuple[Any, ...], answer: Any) -> tuple[Any, ...]:
+        """The arguments with the buffer that receives, where it was left out."""
+        if (len(args) == 2 and args[1] is None) or len(args) == 1:
+            return (args[0], answer)
+        return args
+
+    def _parts(self, call: str, send: Any, *rest: Any) -> tuple[list[Any], list[Any], Any]:
+        """A buffer for each destination, one for each source, and the array that is returned."""
+        ins, outs = len(self.sources), len(self.destinations)
+        if call == "neighbor_alltoallw":
+            sendlayouts, recv, recvlayouts = rest
+            if len(sendlayouts) != outs or len(recvlayouts) != ins:
+                raise InputError(f"layouts: found {len(sendlayouts)} and {len(recvlayouts)}; expected {outs} to send and {ins} to receive")
+            sends = [None if layout is None else (send, layout) for layout in sendlayouts]
+            return sends, [None if layout is None else (recv, layout) for layout in recvlayouts], recv
+        mine = flat(send, "send")
+        if call in ("neighbor_allgather", "neighbor_allgatherv"):
+            recv, counts, starts = (*rest, None, None, None)[:3]
+            if recv is None:
+                recv = np.zeros((ins, *array_of(send).shape), mine.dtype)
+            room = self.comm._room(recv, mine)
+            return [mine] * outs, cut(room, [mine.size] * ins if counts is None else counts, starts, ins, "recv"), recv
+        if call == "neighbor_alltoall":
+            recv = rest[0] if rest else None
+            if outs and mine.size % outs:
+                raise InputError(f"{call}: found {mine.size} elements; expected a multiple of the {outs} destinations")
+            count = mine.size // max(outs, 1)
+            if recv is None:
+                shape = array_of(send).shape
+                recv = np.zeros((ins, *shape[1:]) if len(shape) > 1 and shape[0] == outs else ins * count, mine.dtype)
+            room = self.comm._room(recv, mine)
+            if not outs and ins:
+                count = room.size // ins
+            return cut(mine, [count] * outs, None, outs, "send"), cut(room, [count] * ins, None, ins, "recv"), recv
+        sendcounts, recv, recvcounts, sendstarts, recvstarts = (*rest, None, None)[:5]
+        room = self.comm._room(recv, mine)
+        return cut(mine, sendcounts, sendstarts, outs, "send"), cut(room, recvcounts, recvstarts, ins, "recv"), recv
+
+    def _count(self, sends: Sequence[Any]) -> None:
+        sizes = [0 if s is None else s[1].nbytes(s[0].dtype) if type(s) is tuple else s.nbytes for s in sends]
+        self.comm._count_exchange(sizes, self.destinations)
+
+    def _post(self, sends: Sequence[Any], recvs: Sequence[Any]) -> list[Request]:
+        shadow = self.comm._shadow
+        direction = any(self._tags)
+        requests = []
+        for slot, (buffer, source) in enumerate(zip(recvs, self.sources)):
+            if buffer is not None and source != PROC_NULL:
+                requests.append(shadow.irecv(buffer, source, slot if direction else 0))
+        for tag, buffer, dest in zip(self._tags, sends, self.destinations):
+            if buffer is not None and dest != PROC_NULL:
+                requests.append(shadow.isend(buffer, dest, tag))
+        return requests
+
+
+class Grid(Neighbourhood):
+    """The ranks as a box, the last axis fastest; two slots for each axis: down, up."""
+
+    def __init__(self, comm: Communicator, dims: Sequence[int], periodic: Sequence[bool] | bool = False) -> None:
+        self.dims = tuple(int(n) for n in dims)
+        self.periodic = (periodic,) * len(self.dims) if isinstance(periodic, bool) else tuple(bool(p) for p in periodic)
+        if not self.dims or min(self.dims) < 1 or math.prod(self.dims) != comm.size:
+            raise InputError(f"cart: found dims {list(self.dims)}; expected a product of {comm.size} ranks")
+        if len(self.periodic) != len(self.dims):
+            raise InputError(f"cart: found {len(self.periodic)} periodic; expected one for each of the {len(self.dims)} dims")
+        #: This rank's place.
+        self.coords = self.coords_of(comm.rank)
+        around = [rank for axis in range(len(self.dims)) for rank in self.shift(axis)]
+        super().__init__(comm, around, around, [slot ^ 1 for slot in range(len(around))])
+
+    def coords_of(self, rank: int) -> tuple[int, ...]:
+        """The place of a rank."""
+        return tuple(int(c) for c in np.unravel_index(rank, self.dims))
+
+    def rank_at(self, coords: Sequence[int]) -> int:
+        """The rank at a place; periodic axes wrap, and beyond the others is `PROC_NULL`."""
+        place = []
+        for at, length, wraps in zip(coords, self.dims, self.periodic):
+            if not wraps and not 0 <= at < length:
+                return PROC_NULL
+            place.append(at % length)
+        return int(np.ravel_multi_index(place, self.dims))
+
+    def shift(self, axis: int, steps: int = 1) -> tuple[int, int]:
+        """The ranks `steps` down and up along an axis: (source, destination) of a shift."""
+        if not 0 <= axis < len(self.dims):
+            raise InputError(f"axis: found {axis}; expected 0 to {len(self.dims) - 1}")
+        down, up = list(self.coords), list(self.coords)
+        down[axis] -= steps
+        up[axis] += steps
+        return self.rank_at(down), self.rank_at(up)
+
+
+class Graph(Neighbourhood):
+    """Neighbours by name. A rank may be named several times: its messages then come in the order in which it sends them."""
+
+    def __init__(self, comm: Communicator, sources: Sequence[int], destinations: Sequence[int], weights: Any = None) -> None:
+        if weights is not None and len(weights) != 2:
+            raise InputError("weights: expected two lists, of the sources and of the destinations")
+        #: Weights of the sources and of the destinations, or None.
+        self.weights = weights
+        super().__init__(comm, sources, destinations, [0] * len(destinations))

@@ -1,0 +1,15 @@
+"""One rank: messages to itself are copies. The reference for what the calls mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.comm.threads import run_threads
+
+
+def run_one(
+    program: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], ranks: int, seed: int, choice: dict[str, Any]
+) -> tuple[list[Any], list[Any], list[str]]:
+    """Run the program on one rank, on a thread of its own, so that waiting for a message that never comes is found out as `Deadlock`."""
+    return run_threads(program, args, named, 1, seed, choice)

@@ -1,0 +1,42 @@
+"""How two buffers become one in a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Op:
+    """Combine the buffer of lower ranks with that of higher ranks: `function(lower, higher)` gives an array of the same shape; associative.
+
+    `commutative`: the two may be exchanged. `elementwise`: element i of the answer depends on the elements i alone, so a buffer may be cut.
+    """
+
+    function: Callable[[Array, Array], Any]
+    name: str = "user"
+    commutative: bool = False
+    elementwise: bool = False
+    #: Kinds of NumPy types on which every MPI library has this operation, with the same answer; empty for a user's own.
+    native: str = ""
+
+    def __call__(self, lower: Array, higher: Array) -> Array:
+        """The combination, in the type of `lower`."""
+        return np.asarray(self.function(lower, higher)).astype(lower.dtype, copy=False).reshape(lower.shape)
+
+
+SUM = Op(np.add, "sum", True, True, "iufc")
+PROD = Op(np.multiply, "prod", True, True, "iuf")
+MIN = Op(np.minimum, "min", True, True, "iu")
+MAX = Op(np.maximum, "max", True, True, "iu")
+LAND = Op(np.logical_and, "land", True, True, "iu")
+LOR = Op(np.logical_or, "lor", True, True, "iu")
+LXOR = Op(np.logical_xor, "lxor", True, True, "iu")
+BAND = Op(np.bitwise_and, "band", True, True, "iu")
+BOR = Op(np.bitwise_or, "bor", True, True, "iu")
+BXOR = Op(np.bitwise_xor, "bxor", True, True, "iu")
