@@ -124,7 +124,7 @@ class _Fabric:
         for group in cluster.groups:
             own = [nic for nic in group.node.nics if nic.network == self.name for _ in range(nic.count)]
             for k, nic in enumerate(own):
-                if nic.up is not None and nic.up != nic.down:
+                if nic.up is not None and nic.down is not None and nic.up != nic.down:
                     links = up[at + k : at + group.count * len(own) : len(own)]
                     links = links[links >= 0]
                     wire = float(cluster.networks[self.name].rate or math.inf)

@@ -1,0 +1,83 @@
+"""Proof that a trace is one that its graph allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from armillary.tasks.progress import DONE
+from armillary.tasks.trace import LINK
+
+if TYPE_CHECKING:
+    from armillary.tasks.graph import Graph
+    from armillary.tasks.trace import Trace
+
+
+class BrokenTrace(AssertionError):
+    """A trace that its graph does not allow; the message says which rule which tasks broke."""
+
+
+def check(trace: Trace, graph: Graph) -> None:
+    """Every task has an end; none started before its predecessors ended; no worker, token or resource was over-used."""
+    rows = np.flatnonzero(trace["kind"] != LINK)
+    task, status, attempt = trace["task"][rows], trace["status"][rows], trace["attempt"][rows]
+    started, ended, worker = trace["started"][rows], trace["ended"][rows], trace["worker"][rows]
+    seen = np.bincount(task, minlength=len(graph.tasks))
+    if len(seen) > len(graph.tasks) or not seen.all():
+        missing = [graph.tasks[i].key for i in np.flatnonzero(seen[: len(graph.tasks)] == 0)[:3]]
+        raise BrokenTrace(f"tasks without a row: {', '.join(missing)}")
+    if (started > ended).any() or (trace["started"][rows] > trace["body_ended"][rows]).any():
+        raise BrokenTrace("a row ends before it starts")
+    _order(trace, graph, task, status, started, ended)
+    for number in np.unique(worker[worker >= 0]):
+        mine = rows[worker == number]
+        spans = zip(trace["started"][mine], trace["body_ended"][mine], np.ones(len(mine)))
+        if _most(spans) > 1:
+            raise BrokenTrace(f"worker {number} ran two bodies at once")
+    held: dict[str, list[tuple[int, int, float]]] = {}
+    for i, row in enumerate(rows):
+        if attempt[i] == 0:
+            continue
+        one = graph.tasks[task[i]]
+        span = (int(started[i]), int(trace["body_ended"][row]))
+        for token in one.excludes or ():
+            held.setdefault(f"token {token}", []).append((span[0], int(ended[i]), 1.0))
+        node = trace.nodes[trace["node"][row]]
+        needs = {"cores": 1.0, **(one.needs or {})}
+        for resource, amount in needs.items():
+            if resource in trace.resources:
+                held.setdefault(f"{resource} of {node}", []).append((*span, amount))
+    for what, spans_held in held.items():
+        limit = 1.0 if what.startswith("token ") else trace.resources[what.partition(" of ")[0]]
+        if _most(spans_held) > limit + 1e-9:
+            raise BrokenTrace(f"{what}: over-used, limit {limit:g}")
+
+
+def _order(trace: Trace, graph: Graph, task: np.ndarray, status: np.ndarray, started: np.ndarray, ended: np.ndarray) -> None:
+    end_of = np.full(len(graph.tasks), -1, np.int64)
+    good = status == DONE
+    np.maximum.at(end_of, task[good], ended[good])
+    first = np.full(len(graph.tasks), np.iinfo(np.int64).max)
+    ran = trace["worker"][trace["kind"] != LINK] >= 0
+    np.minimum.at(first, task[ran], started[ran])
+    for one in graph.tasks:
+        if first[one.id] == np.iinfo(np.int64).max:
+            continue
+        for number in one.before:
+            if end_of[number] < 0 or end_of[number] > first[one.id]:
+                raise BrokenTrace(f"{one.key} started at {first[one.id]} before {graph.tasks[number].key} ended at {end_of[number]}")
+
+
+def _most(spans: Iterable[tuple[int, int, float]]) -> float:
+    """The most that is held at one instant; what ends at an instant is free at it."""
+    changes: list[tuple[int, float]] = []
+    for start, end, amount in spans:
+        if end > start:
+            changes += [(int(start), float(amount)), (int(end), -float(amount))]
+    now = most = 0.0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most

@@ -1,0 +1,5 @@
+"""Graphs from and to files of other tools: WfFormat, DOT, STG, StarPU records, Dask graphs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,98 @@
+"""What every file of tasks comes down to: a list of entries with the names of their predecessors; checked here, once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import InputError, one_line, unknown
+from armillary.tasks.data import MOST_BYTES
+from armillary.tasks.graph import Graph
+
+#: Tasks that a file may have unless the caller allows more.
+MOST_TASKS = 5_000_000
+MOST_FILE_BYTES = 2 << 30
+
+
+@dataclass
+class Entry:
+    """One task of a file."""
+
+    key: str
+    name: str
+    where: str
+    before: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    cores: int = 1
+    #: Files it reads and writes: (name, bytes).
+    reads: list[tuple[str, int]] = field(default_factory=list)
+    writes: list[tuple[str, int]] = field(default_factory=list)
+
+
+def text_of(path: str | Path) -> str:
+    """The text of a file, or `InputError`."""
+    try:
+        if Path(path).stat().st_size > MOST_FILE_BYTES:
+            raise InputError("the file is larger than 2 GiB", where=str(path))
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 text (byte {error.start})", where=str(path)) from None
+
+
+def number(value: Any, where: str, most: float = math.inf) -> float:
+    """A finite number that is not negative, or `InputError`."""
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        found = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"found {one_line(repr(value), 60)}; expected a number", where=where) from None
+    if not 0 <= found < math.inf:
+        raise InputError(f"found {found!r}; expected a finite number that is not negative", where=where)
+    if found > most:
+        raise InputError(f"found {found:g}; expected at most {most:g}", where=where)
+    return found
+
+
+def size(value: Any, where: str) -> int:
+    """Bytes: a number up to 2**53."""
+    return int(number(value, where, MOST_BYTES))
+
+
+def graph_of(entries: list[Entry], name: str, max_tasks: int = MOST_TASKS) -> Graph:
+    """The graph of checked entries: predecessors exist, keys differ, no cycle (one is named)."""
+    if len(entries) > max_tasks:
+        raise InputError(f"found {len(entries)} tasks; expected at most {max_tasks}", where=name)
+    graph = Graph(name)
+    numbers: dict[str, int] = {}
+    for at, entry in enumerate(entries):
+        if entry.key in numbers:
+            raise InputError(f'task "{entry.key}" is there twice', where=entry.where)
+        numbers[entry.key] = at
+    for entry in entries:
+        for parent in entry.before:
+            if parent not in numbers:
+                raise unknown("parent", parent, numbers, where=entry.where)
+    files: dict[str, Any] = {}
+    for entry in entries:
+        for file, nbytes in (*entry.reads, *entry.writes):
+            if file not in files:
+                files[file] = graph.data(file, nbytes=nbytes)
+    # Accesses would order tasks by their place in the file; the file's own edges decide, so they come in afterwards.
+    for entry in entries:
+        needs = {"cores": entry.cores} if entry.cores > 1 else None
+        graph.add(None, name=entry.name, key=entry.key, cost=entry.seconds, needs=needs)
+    from armillary.tasks.graph import Access
+
+    for task, entry in zip(graph.tasks, entries):
+        task.before = list(dict.fromkeys(numbers[parent] for parent in entry.before))
+        for earlier in task.before:
+            graph.tasks[earlier].after.append(task.id)
+        reads = [Access(files[file], (), "reads") for file, _ in entry.reads]
+        task.accesses = (*reads, *(Access(files[file], (), "writes") for file, _ in entry.writes))
+    graph.validate()
+    return graph

@@ -1,0 +1,33 @@
+"""Standard task graphs: a count, then `id time npred pred…` on a line each; `#` starts a comment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from armillary.errors import InputError
+from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, text_of
+from armillary.tasks.graph import Graph
+
+
+def from_stg(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
+    """The graph of an STG file; times are seconds. The two empty tasks at its ends are kept."""
+    entries: list[Entry] = []
+    count: int | None = None
+    for line, text in enumerate(text_of(path).splitlines(), 1):
+        words = text.partition("#")[0].split()
+        where = f"{path}:{line}"
+        if not words:
+            continue
+        if not all(word.isdecimal() and len(word) < 19 for i, word in enumerate(words) if i != 1):
+            raise InputError(f"found {text[:60]!r}; expected whole numbers", where=where)
+        if count is None:
+            count = int(words[0])
+            if len(words) != 1 or count > max_tasks:
+                raise InputError(f"found {text[:60]!r}; expected the number of tasks, at most {max_tasks}", where=where)
+            continue
+        if len(words) < 3 or len(words) != 3 + int(words[2]):
+            raise InputError(f"found {len(words)} columns; expected id, time, the number of predecessors and as many ids", where=where)
+        entries.append(Entry(words[0], "task", where, words[3:], number(words[1], where)))
+    if count is None or len(entries) not in (count, count + 2):
+        raise InputError(f"found {len(entries)} tasks; the first line says {count}", where=str(path))
+    return graph_of(entries, Path(path).stem, max_tasks)

@@ -1,0 +1,101 @@
+"""WfCommons WfFormat JSON: workflows as they ran. Versions 1.3 and 1.4 (`workflow.tasks`) and 1.5 (`workflow.specification.tasks`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import InputError, unknown
+from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, size, text_of
+from armillary.tasks.graph import Graph
+
+VERSIONS = ("1.3", "1.4", "1.5")
+
+
+def from_wfformat(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
+    """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores `coreCount`, data the files with their sizes."""
+    where = str(path)
+    try:
+        document = json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {error}", where=where) from None
+    version = str(_get(document, "schemaVersion", str, where))
+    if version not in VERSIONS:
+        raise unknown("schema version", version, VERSIONS, where=where)
+    workflow = _get(document, "workflow", dict, where)
+    if version == "1.5":
+        return graph_of(_newer(workflow, where), str(document.get("name", "workflow")), max_tasks)
+    return graph_of(_older(workflow, where), str(document.get("name", "workflow")), max_tasks)
+
+
+def _get(table: Any, key: str, kind: type, where: str, default: Any = None) -> Any:
+    if not isinstance(table, dict):
+        raise InputError(f"found {type(table).__name__}; expected an object", where=where)
+    if key not in table:
+        if default is not None:
+            return default
+        raise InputError(f'"{key}" is missing', where=where)
+    if not isinstance(table[key], kind):
+        raise InputError(f"{key}: found {type(table[key]).__name__}; expected {kind.__name__}", where=where)
+    return table[key]
+
+
+def _texts(table: Any, key: str, where: str) -> list[str]:
+    found = _get(table, key, list, where, [])
+    if not all(isinstance(item, str) for item in found):
+        raise InputError(f"{key}: expected a list of texts", where=where)
+    return list(found)
+
+
+def _newer(workflow: Any, where: str) -> list[Entry]:
+    specification = _get(workflow, "specification", dict, f"{where}: workflow")
+    sizes = {}
+    for i, file in enumerate(_get(specification, "files", list, where, [])):
+        at = f"{where}: workflow.specification.files[{i}]"
+        sizes[_get(file, "id", str, at)] = size(_get(file, "sizeInBytes", object, at), f"{at}.sizeInBytes")
+    ran = {}
+    for i, task in enumerate(_get(_get(workflow, "execution", dict, where, {"tasks": []}), "tasks", list, where, [])):
+        ran[_get(task, "id", str, f"{where}: workflow.execution.tasks[{i}]")] = (i, task)
+    entries = []
+    for i, task in enumerate(_get(specification, "tasks", list, where)):
+        at = f"{where}: workflow.specification.tasks[{i}]"
+        entry = Entry(_get(task, "id", str, at), _get(task, "name", str, at), at, _texts(task, "parents", at))
+        for key, kept in (("inputFiles", entry.reads), ("outputFiles", entry.writes)):
+            for file in _texts(task, key, at):
+                if file not in sizes:
+                    raise unknown("file", file, sizes, where=f"{at}.{key}")
+                kept.append((file, sizes[file]))
+        if entry.key in ran:
+            j, execution = ran[entry.key]
+            _timed(entry, execution, f"{where}: workflow.execution.tasks[{j}]")
+        entries.append(entry)
+    return entries
+
+
+def _older(workflow: Any, where: str) -> list[Entry]:
+    entries = []
+    for i, task in enumerate(_get(workflow, "tasks", list, f"{where}: workflow")):
+        at = f"{where}: workflow.tasks[{i}]"
+        key = task.get("id") if isinstance(task, dict) and isinstance(task.get("id"), str) else _get(task, "name", str, at)
+        entry = Entry(str(key), _get(task, "name", str, at), at, _texts(task, "parents", at))
+        for j, file in enumerate(_get(task, "files", list, at, [])):
+            spot = f"{at}.files[{j}]"
+            nbytes = size(file.get("sizeInBytes", file.get("size", 0)) if isinstance(file, dict) else None, f"{spot}.size")
+            link = _get(file, "link", str, spot)
+            if link not in ("input", "output"):
+                raise unknown("link", link, ("input", "output"), where=spot)
+            (entry.reads if link == "input" else entry.writes).append((str(file.get("id") or _get(file, "name", str, spot)), nbytes))
+        _timed(entry, task, at)
+        entries.append(entry)
+    # Parents may be named by name where tasks also have ids.
+    ids = {entry.key for entry in entries}
+    by_name = {entry.name: entry.key for entry in entries}
+    for entry in entries:
+        entry.before = [parent if parent in ids else by_name.get(parent, parent) for parent in entry.before]
+    return entries
+
+
+def _timed(entry: Entry, table: Any, at: str) -> None:
+    entry.seconds = number(table.get("runtimeInSeconds", table.get("runtime", 0.0)), f"{at}.runtimeInSeconds")
+    entry.cores = max(1, int(number(table.get("coreCount", table.get("cores", 1)) or 1, f"{at}.coreCount", 1e6)))

@@ -1,0 +1,383 @@
+"""A Dask cluster as workers: many machines, coarse tasks. Scheduling, data movement and lost workers are Dask's.
+
+Each task is one future. It returns its result and the new content of what it wrote, so data stays on the workers; a task that reads a
+part gets it from the futures of the tasks that wrote it last, overlaid in the order of submission. Bodies work on private copies, so
+that Dask may run one again. `commutes` run in the order of submission.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.errors import InputError
+from armillary.tasks import events
+from armillary.tasks.data import Data, Piece, piece_of
+from armillary.tasks.policies import policy_for
+from armillary.tasks.progress import DONE, FAILED, Progress
+from armillary.tasks.regions import Box, covers, meet
+from armillary.tasks.run import Run, WorkerLost
+from armillary.tasks.trace import Recorder, Trace
+
+if TYPE_CHECKING:
+    from armillary.tasks.graph import Graph, Task
+
+#: A scheduler that does not answer within this is not there.
+ANSWER_S = 10
+#: Initial values up to this travel with the graph.
+KEPT_BYTES = 8 << 20
+
+
+class OnDask:
+    """A Dask client, the address of a scheduler, or None for two local worker processes that live as long as the run."""
+
+    def __init__(self, client: Any = None, *, workers: int = 2) -> None:
+        self.client = client
+        self.workers = workers
+
+    def run(self, graph: Graph, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
+        """Run the graph; called by `Graph.run`."""
+        graph.validate()
+        if policy not in (None, "fifo", "priority"):
+            raise InputError(f"policy: found {policy!r}; Dask schedules by itself: fifo or priority")
+        policy_for(policy, 1, seed)
+        with self._connected() as client:
+            return _DaskRun(client, graph, policy == "priority", on_error).go()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        try:
+            import distributed
+        except ImportError:
+            raise InputError('OnDask: Dask is not installed (pip install "armillary[dask]")') from None
+        dask: Any = distributed
+        if self.client is not None and not isinstance(self.client, str):
+            yield self.client
+            return
+        if self.client is None:
+            with (
+                dask.LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+                dask.Client(cluster, set_as_default=False) as client,
+            ):
+                yield client
+            return
+        try:
+            client = dask.Client(self.client, timeout=ANSWER_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            why = f"no Dask scheduler answered within {ANSWER_S} s ({type(error).__name__})"
+            raise InputError(why, where=str(self.client)) from None
+        with client:
+            yield client
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An argument to put together on the worker: which box, from which layers (position among the inputs, item, box)."""
+
+    box: Box
+    layers: tuple[tuple[int, int, Box], ...]
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The result of another task: its position among the inputs."""
+
+    position: int
+
+
+@dataclass
+class _Outcome:
+    """What a task leaves on the worker: what the body returned, what it wrote, and when (that worker's clock, ns)."""
+
+    result: Any
+    written: list[Any]
+    started: int
+    ended: int
+    address: str
+
+
+def _shape_of(box: Box) -> tuple[int, ...]:
+    return tuple((stop - start + step - 1) // step for start, stop, step in box)
+
+
+def _inside(outer: Box, inner: Box) -> tuple[slice, ...]:
+    """Where `inner` lies in an array that holds the elements of `outer` (which covers it)."""
+    return tuple(
+        slice((first - start) // step, (end - 1 - start) // step + 1, max(1, stride // step))
+        for (start, _, step), (first, end, stride) in zip(outer, inner)
+    )
+
+
+def _assemble(part: _Part, inputs: tuple[Any, ...]) -> Any:
+    values = [(inputs[p].written[item] if isinstance(inputs[p], _Outcome) else inputs[p], box) for p, item, box in part.layers]
+    if not part.in_place:
+        return values[-1][0] if values else None
+    base, box = values[0]
+    if len(values) == 1:
+        return np.array(base if box == part.box else base[_inside(box, part.box)])
+    # Layers overlap: lay them over the whole of the first one, which covers the part, then cut.
+    whole = np.array(base)
+    for value, over in values[1:]:
+        _lay(whole, box, value, over)
+    return np.ascontiguousarray(whole[_inside(box, part.box)]) if box != part.box else whole
+
+
+def _lay(target: Any, outer: Box, value: Any, box: Box) -> None:
+    """Write the elements that `value` (of `box`) and `target` (of `outer`) share."""
+    grids = []
+    for (start, stop, step), (first, end, stride) in zip(outer, box):
+        mine, theirs = np.arange(start, stop, step), np.arange(first, end, stride)
+        _, at, of = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
+        grids.append((at, of))
+    target[np.ix_(*(g[0] for g in grids))] = value[np.ix_(*(g[1] for g in grids))]
+
+
+def _on_worker(
+    key: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parts: list[_Part], wants: list[int], returned: int, inputs: Any
+) -> _Outcome:
+    """Runs on a Dask worker: put the arguments together, call, and keep what was written."""
+    made = [_assemble(part, inputs) for part in parts]
+    over = threading.Event()
+    events.enter(partial(events.Context, key, 1, lambda context: over.set()))
+    started = time.monotonic_ns()
+    try:
+        result = call(*_given(args, made, inputs), **_given(kwargs, made, inputs)) if call is not None else None
+    finally:
+        context = events.leave()
+    if context is not None:
+        context.settle()
+        over.wait()
+        if context.error is not None:
+            raise context.error
+    ended = time.monotonic_ns()
+    written = [made[w] for w in wants]
+    if returned:
+        written += [result] if returned == 1 else list(result or ())
+    return _Outcome(result, written, started, ended, _address())
+
+
+def _address() -> str:
+    from distributed import get_worker
+
+    return str(get_worker().address)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    position: int
+
+
+def _given(thing: Any, made: list[Any], inputs: Any) -> Any:
+    if isinstance(thing, _Slot):
+        return made[thing.position]
+    if isinstance(thing, _Result):
+        return inputs[thing.position].result
+    if isinstance(thing, list | tuple):
+        items = [_given(item, made, inputs) for item in thing]
+        return items if isinstance(thing, list) else tuple(items)
+    if isinstance(thing, dict):
+        return {k: _given(v, made, inputs) for k, v in thing.items()}
+    return thing
+
+
+class _DaskRun:
+    def __init__(self, client: Any, graph: Graph, prioritised: bool, on_error: str) -> None:
+        self.client, self.graph, self.prioritised = client, graph, prioritised
+        self.progress = Progress(graph, on_error)
+        self.recorder = Recorder()
+        self.futures: dict[int, Any] = {}
+        #: For each handle, what it consists of: layers (future, item of its outcome, box), oldest first; the first covers everything.
+        self.layers: dict[int, list[tuple[Any, int, Box]]] = {}
+        self.commuting: dict[int, Any] = {}
+        self.keys: set[str] = set()
+        self.run_name = f"armillary-{os.urandom(6).hex()}"
+
+    def go(self) -> Run:
+        import distributed
+
+        as_completed: Any = distributed.as_completed
+        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        self._check(known)
+        origin = time.monotonic_ns()
+        offsets = self._clock_offsets()
+        numbers = {address: i for i, address in enumerate(sorted(known))}
+        failed: dict[str, BaseException] = {}
+        cancelled: list[str] = []
+        results: dict[int, Any] = {}
+        ends = [0] * len(self.graph.tasks)
+        try:
+            for task in self.graph.tasks:
+                self.futures[task.id] = self._submit(task)
+            by_key = {future.key: self.graph.tasks[number] for number, future in self.futures.items()}
+            self.keys = set(by_key)
+            for future in as_completed(list(self.futures.values()), loop=self.client.loop, raise_errors=False):
+                task = by_key[future.key]
+                now = time.monotonic_ns() - origin
+                if future.status == "finished":
+                    outcome: _Outcome = self._timing(future)
+                    shift = origin + offsets.get(outcome.address, 0)
+                    started, ended = outcome.started - shift, outcome.ended - shift
+                    ready = max((ends[n] for n in task.before), default=0)
+                    worker = numbers.setdefault(outcome.address, len(numbers))
+                    self.recorder.row(task, worker, DONE, 1, 0, ready, started, ended, ended)
+                    ends[task.id] = ended
+                    if outcome.result is not None:
+                        results[task.id] = outcome.result
+                    self.progress.done(task)
+                elif self.progress.state[task.id] < DONE and not self.progress.stopped and self._to_blame(task):
+                    lost = WorkerLost(f"Dask lost task {task.key} or data that it needs ({future.status})")
+                    failed[task.key] = future.exception() if future.status == "error" else lost
+                    self.recorder.row(task, -1, FAILED, 1 + task.retries, 0, now, now, now, now)
+                    for other in self.progress.fail(task)[1]:
+                        self.recorder.cancelled(other, 0, now)
+                        cancelled.append(other.key)
+                    if self.progress.stopped:
+                        self.client.cancel([f for f in self.futures.values() if f.status == "pending"])
+            for task in self.progress.cancel_rest():
+                self.recorder.cancelled(task, 0, time.monotonic_ns() - origin)
+                cancelled.append(task.key)
+            self._bring_home(results)
+        except BaseException:
+            self.client.cancel(list(self.futures.values()))
+            raise
+        trace = Trace.of(self.recorder, self.graph, len(numbers))
+        return Run(trace, trace.makespan, failed, cancelled, results)
+
+    def _to_blame(self, task: Task) -> bool:
+        """Dask marks dependents as erred too; only a task whose predecessors all ended well failed by itself."""
+        return all(self.progress.state[number] == DONE or self.futures[number].status == "finished" for number in task.before)
+
+    def _timing(self, future: Any) -> Any:
+        return self.client.submit(_without_arrays, future, key=f"{future.key}-told", priority=1000).result()
+
+    def _check(self, workers: dict[str, Any]) -> None:
+        if not workers:
+            raise InputError("the Dask cluster has no workers", where="OnDask")
+        for task in self.graph.tasks:
+            if task.nodes > 1:
+                raise InputError(f"task {task.key} needs {task.nodes} nodes at once; gangs run on virtual workers", where="OnDask")
+            for resource, amount in (task.needs or {}).items():
+                offered = [w.get("resources", {}).get(resource, w["nthreads"] if resource == "cores" else 0) for w in workers.values()]
+                if amount > max(offered):
+                    what = f"task {task.key} needs {amount:g} {resource}"
+                    raise InputError(f"{what}; no worker has more than {max(offered):g}", where="OnDask")
+        self.offered = {r for w in workers.values() for r in w.get("resources", {})}
+
+    def _clock_offsets(self) -> dict[str, int]:
+        """How far each worker's clock is ahead of ours; none where that is less than asking takes (the same machine)."""
+        before = time.monotonic_ns()
+        theirs = self.client.run(time.monotonic_ns)
+        after = time.monotonic_ns()
+        middle = (before + after) // 2
+        return {address: at - middle for address, at in theirs.items() if not before <= at <= after}
+
+    def _submit(self, task: Task) -> Any:
+        inputs: list[Any] = []
+        parts: list[_Part] = []
+        boxes: list[tuple[Data, Box]] = []
+
+        def position(future: Any) -> int:
+            for at, known in enumerate(inputs):
+                if known is future:
+                    return at
+            inputs.append(future)
+            return len(inputs) - 1
+
+        def slot(data: Data, box: Box) -> int:
+            if (data, box) not in boxes:
+                boxes.append((data, box))
+                parts.append(self._part(data, box, position))
+            return boxes.index((data, box))
+
+        def travelling(thing: Any) -> Any:
+            if isinstance(thing, Data | Piece):
+                piece = piece_of(thing, task.key)
+                return _Slot(slot(piece.data, _full(piece.data, piece.box)))
+            if hasattr(thing, "before"):
+                return _Result(position(self.futures[thing.id]))
+            if isinstance(thing, list | tuple):
+                items = [travelling(item) for item in thing]
+                return items if isinstance(thing, list) else tuple(items)
+            return thing
+
+        args = tuple(travelling(a) for a in task.args)
+        kwargs = {k: travelling(v) for k, v in (task.kwargs or {}).items()}
+        for access in task.accesses:
+            if access.data.in_place or access.mode == "reads":
+                slot(access.data, _full(access.data, access.box))
+        for number in task.before:
+            position(self.futures[number])
+        for token in task.excludes or ():
+            if token in self.commuting:
+                position(self.commuting[token])
+        written = [a for a in task.accesses if a.mode != "reads" and a.data.in_place]
+        replaced = [a for a in task.accesses if a.mode != "reads" and not a.data.in_place]
+        wants = [slot(a.data, _full(a.data, a.box)) for a in written]
+        needs = {r: amount for r, amount in (task.needs or {}).items() if r in self.offered} or None
+        future = self.client.submit(
+            _on_worker, task.key, task.call, args, kwargs, parts, wants, len(replaced), inputs,
+            key=f"{self.run_name}-{task.id}", pure=False, retries=task.retries, resources=needs,
+            priority=float(task.priority) if self.prioritised else -task.id,
+        )  # fmt: skip
+        for item, access in enumerate([*written, *replaced]):
+            box = _full(access.data, access.box)
+            layers = self._layers(access.data)
+            layers[:] = [layer for layer in layers if not covers(box, layer[2])] if access.data.in_place else []
+            layers.append((future, item, box))
+        for token in task.excludes or ():
+            self.commuting[token] = future
+        return future
+
+    def _layers(self, data: Data) -> list[tuple[Any, int, Box]]:
+        if data.id not in self.layers:
+            self.layers[data.id] = [(self._first(data), 0, _full(data, ()))] if data.value is not None else []
+        return self.layers[data.id]
+
+    def _first(self, data: Data) -> Any:
+        """What a handle holds at first: the scheduler keeps small values, which no lost worker takes away; large ones are scattered."""
+        if data.nbytes <= KEPT_BYTES:
+            return self.client.submit(_same, data.value, key=f"{self.run_name}-data-{data.id}", pure=False)
+        return self.client.scatter(data.value, hash=False)
+
+    def _part(self, data: Data, box: Box, position: Any) -> _Part:
+        layers = self._layers(data)
+        if not data.in_place:
+            return _Part((), tuple((position(f), item, b) for f, item, b in layers), False)
+        met = [layer for layer in layers if meet(layer[2], box)]
+        # What a later layer covers need not travel.
+        last = max(i for i, layer in enumerate(met) if covers(layer[2], box))
+        return _Part(box, tuple((position(f), item, b) for f, item, b in met[last:]), True)
+
+    def _bring_home(self, results: dict[int, Any]) -> None:
+        """Copy what was written into the handles' own values."""
+        for number, layers in self.layers.items():
+            data = self.graph.handles[number]
+            for future, item, box in layers:
+                if future.key in self.keys and future.status == "finished":
+                    value = future.result().written[item]
+                    if data.in_place:
+                        data.value[tuple(slice(*span) for span in box)] = value
+                    else:
+                        data.value = value
+
+
+def _full(data: Data, box: Box) -> Box:
+    """The box with every axis named, where the shape is known."""
+    return box or tuple((0, n, 1) for n in data.shape or ())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _without_arrays(outcome: _Outcome) -> _Outcome:
+    return _Outcome(outcome.result, [], outcome.started, outcome.ended, outcome.address)

@@ -1,0 +1,176 @@
+"""Policies that choose a worker for a task by what it will take there; for virtual workers, which know costs."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from armillary.errors import unknown
+
+if TYPE_CHECKING:
+    from armillary.tasks.graph import Graph, Task
+
+
+class Heft:
+    """Heterogeneous earliest finish time: a static plan from upward ranks, with insertion.
+
+    rank_u(i) = mean cost_i + max over successors j of (mean transfer_ij + rank_u(j)); by falling rank, each task goes into the earliest
+    gap of the worker on which it finishes first. Topcuoglu, Hariri and Wu, Performance-effective and low-complexity task scheduling
+    for heterogeneous computing, IEEE TPDS 2002.
+    """
+
+    def prepare(self, graph: Graph, site: Any) -> None:
+        """Plan the whole graph."""
+        tasks, workers = graph.tasks, range(len(site.kinds))
+        moved = _edge_bytes(graph)
+        costs = [[site.seconds(task, w) for w in workers] for task in tasks]
+        several = len(site.nodes) > 1
+        rank = [0.0] * len(tasks)
+        for task in reversed(list(graph)):
+            finite = [c for c in costs[task.id] if c < math.inf]
+            tail = ((site.transfer_s(moved.get((task.id, n), 0), 0, 1) if several else 0.0) + rank[n] for n in task.after)
+            rank[task.id] = sum(finite) / max(1, len(finite)) + max(tail, default=0.0)
+        #: Worker of each task, and the order of each worker.
+        self.worker_of = [-1] * len(tasks)
+        ends = [0.0] * len(tasks)
+        busy: list[list[tuple[float, float, int]]] = [[] for _ in workers]
+        depth = {task.id: i for i, task in enumerate(graph)}
+        for number in sorted(range(len(tasks)), key=lambda i: (-rank[i], depth[i])):
+            best: tuple[float, int, float] | None = None
+            for w in workers:
+                if costs[number][w] == math.inf:
+                    continue
+                ready = 0.0
+                for n in tasks[number].before:
+                    nodes = site.node_of[self.worker_of[n]], site.node_of[w]
+                    ready = max(ready, ends[n] + site.transfer_s(moved.get((n, number), 0), *nodes))
+                start = _gap(busy[w], ready, costs[number][w])
+                if best is None or start + costs[number][w] < best[0]:
+                    best = (start + costs[number][w], w, start)
+            if best is None:
+                raise unknown("worker kind", ",".join(tasks[number].on), set(site.kinds), where=f"task {tasks[number].key}")
+            ends[number], self.worker_of[number], start = best
+            bisect.insort(busy[best[1]], (start, best[0], number))
+        self._orders = [deque(number for _, _, number in slots) for slots in busy]
+        self._ready: dict[int, Task] = {}
+
+    def planned(self, task: Task) -> int:
+        """The worker that will run it."""
+        return self.worker_of[task.id]
+
+    def push(self, task: Task) -> None:
+        """A task is ready."""
+        self._ready[task.id] = task
+
+    def pop(self, worker: int) -> Task | None:
+        """The next of this worker's plan, once it is ready."""
+        order = self._orders[worker]
+        if order and order[0] in self._ready:
+            return self._ready.pop(order.popleft())
+        return None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """The plan stands."""
+
+
+class Dm:
+    """Deque model (StarPU's dm): a ready task joins the worker on which it should end first; with `data`, transfers count (dmda)."""
+
+    def __init__(self, data: bool) -> None:
+        self._data = data
+
+    def prepare(self, graph: Graph, site: Any) -> None:
+        """Learn who is there."""
+        self._site = site
+        self._queues: list[deque[Task]] = [deque() for _ in site.kinds]
+        self._load = [0.0] * len(site.kinds)
+        self._chosen: dict[int, int] = {}
+
+    def push(self, task: Task) -> None:
+        """A task is ready: choose its worker now."""
+        site, best, at = self._site, math.inf, -1
+        for worker in range(len(site.kinds)):
+            end = max(self._load[worker], site.now()) + site.seconds(task, worker)
+            if self._data and end < best:
+                end += site.fetch_s(task, worker)
+            if end < best and site.alive(worker):
+                best, at = end, worker
+        self._load[at] = best
+        self._chosen[task.id] = at
+        self._queues[at].append(task)
+
+    def planned(self, task: Task) -> int:
+        """The worker that will run it, once it is ready; -1 before."""
+        return self._chosen.get(task.id, -1)
+
+    def pop(self, worker: int) -> Task | None:
+        """The oldest that chose this worker."""
+        return self._queues[worker].popleft() if self._queues[worker] else None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """An idle worker is free now, whatever was expected."""
+        if not self._queues[worker]:
+            self._load[worker] = self._site.now()
+
+
+class Locality:
+    """A worker takes the ready task with the most input bytes already on its node; ties by age."""
+
+    def prepare(self, graph: Graph, site: Any) -> None:
+        """Learn who is there."""
+        self._site = site
+        self._ready: dict[int, Task] = {}
+
+    def push(self, task: Task) -> None:
+        """A task is ready."""
+        self._ready[task.id] = task
+
+    def pop(self, worker: int) -> Task | None:
+        """The one with the most bytes here."""
+        allowed = [t for t in self._ready.values() if self._site.seconds(t, worker) < math.inf]
+        if not allowed:
+            return None
+        best = max(allowed, key=lambda t: self._site.bytes_here(t, worker))
+        return self._ready.pop(best.id)
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+def placing(name: str) -> Any:
+    """A fresh policy of that name."""
+    return {"heft": Heft, "dm": lambda: Dm(False), "dmda": lambda: Dm(True), "locality": Locality}[name]()
+
+
+def _gap(slots: list[tuple[float, float, int]], ready: float, length: float) -> float:
+    """The earliest start at or after `ready` at which a worker is free for `length`."""
+    at = ready
+    for start, end, _ in slots:
+        if at + length <= start:
+            return at
+        at = max(at, end)
+    return at
+
+
+def _edge_bytes(graph: Graph) -> dict[tuple[int, int], int]:
+    """Bytes that each edge carries: what the successor reads of what the predecessor was the last to write."""
+    from armillary.tasks.regions import covers, meet
+
+    found: dict[tuple[int, int], int] = {}
+    written: dict[int, list[tuple[Any, int]]] = {}
+    for task in graph:
+        for access in task.accesses:
+            if access.mode != "writes":
+                for box, writer in reversed(written.get(access.data.id, [])):
+                    if meet(box, access.box):
+                        found[writer, task.id] = found.get((writer, task.id), 0) + access.piece.nbytes
+                        if covers(box, access.box):
+                            break
+        for access in task.accesses:
+            if access.mode != "reads":
+                layers = written.setdefault(access.data.id, [])
+                layers[:] = [layer for layer in layers if not covers(access.box, layer[0])]
+                layers.append((access.box, task.id))
+    return found

@@ -1,0 +1,159 @@
+"""Which of the ready tasks goes first.
+
+A policy is an object with `push(task)`, `pop(worker) -> task | None` and `on_finish(task, worker, seconds)`, called by one thread at a
+time. One that needs to know the graph and the workers beforehand also has `prepare(graph, site)`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Protocol
+
+from armillary.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from armillary.tasks.graph import Task
+
+#: What real executors offer.
+REAL = ("fifo", "lifo", "priority", "random", "steal")
+#: What only virtual workers offer, because it needs costs.
+PLACING = ("heft", "dm", "dmda", "locality")
+
+
+class Policy(Protocol):
+    """What an executor asks of a policy."""
+
+    def push(self, task: Task) -> None:
+        """A task is ready."""
+
+    def pop(self, worker: int) -> Task | None:
+        """What this worker does next; None when there is nothing for it."""
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """A task ended well on a worker; the tasks that it made ready are pushed next."""
+
+
+class Fifo:
+    """The task that has been ready longest."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Task] = deque()
+        self.push = self._ready.append
+
+    def pop(self, worker: int) -> Task | None:
+        """The oldest."""
+        return self._ready.popleft() if self._ready else None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class Lifo:
+    """The task that became ready last: its data is still warm."""
+
+    def __init__(self) -> None:
+        self._ready: list[Task] = []
+        self.push = self._ready.append
+
+    def pop(self, worker: int) -> Task | None:
+        """The newest."""
+        return self._ready.pop() if self._ready else None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class Priority:
+    """The task with the largest priority; ties by submission."""
+
+    def __init__(self) -> None:
+        self._ready: list[tuple[float, int, Task]] = []
+
+    def push(self, task: Task) -> None:
+        """A task is ready."""
+        heappush(self._ready, (-task.priority, task.id, task))
+
+    def pop(self, worker: int) -> Task | None:
+        """The most urgent."""
+        return heappop(self._ready)[2] if self._ready else None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class Random:
+    """Any ready task, with equal chances."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._ready: list[Task] = []
+        self._random = random.Random(seed)
+        self.push = self._ready.append
+
+    def pop(self, worker: int) -> Task | None:
+        """One of them."""
+        ready = self._ready
+        if not ready:
+            return None
+        at = self._random.randrange(len(ready))
+        ready[at], ready[-1] = ready[-1], ready[at]
+        return ready.pop()
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+
+class Steal:
+    """Each worker takes what it made ready last; one with nothing takes the oldest of a random other.
+
+    Blumofe and Leiserson, Scheduling multithreaded computations by work stealing, JACM 1999.
+    """
+
+    def __init__(self, workers: int, seed: int = 0) -> None:
+        self._own: list[deque[Task]] = [deque() for _ in range(workers)]
+        self._random = random.Random(seed)
+        self._here = 0
+        self._first = 0
+
+    def push(self, task: Task) -> None:
+        """A task is ready: it goes to the worker that finished last, or round the workers at the beginning."""
+        if self._first >= 0:
+            self._own[self._first % len(self._own)].append(task)
+            self._first += 1
+        else:
+            self._own[self._here].append(task)
+
+    def pop(self, worker: int) -> Task | None:
+        """The newest of its own, else the oldest of another."""
+        own = self._own[worker]
+        if own:
+            return own.pop()
+        victims = [queue for queue in self._own if queue]
+        return victims[self._random.randrange(len(victims))].popleft() if victims else None
+
+    def on_finish(self, task: Task, worker: int, seconds: float) -> None:
+        """What is pushed next belongs to this worker."""
+        self._here, self._first = worker, -1
+
+
+def policy_for(policy: Any, workers: int, seed: int, offered: tuple[str, ...] = REAL) -> Any:
+    """A fresh policy of that name (fifo when None), or the object given."""
+    if policy is None or isinstance(policy, str):
+        name = policy or "fifo"
+        if name not in offered:
+            if name in PLACING:
+                raise InputError(f'policy "{name}" needs costs and runs on virtual workers; here: {", ".join(offered)}')
+            raise unknown("policy", name, offered)
+        made: dict[str, Any] = {
+            "fifo": Fifo, "lifo": Lifo, "priority": Priority, "random": lambda: Random(seed), "steal": lambda: Steal(workers, seed),
+        }  # fmt: skip
+        if name in made:
+            return made[name]()
+        from armillary.tasks.placement import placing
+
+        return placing(name)
+    for method in ("push", "pop", "on_finish"):
+        if not callable(getattr(policy, method, None)):
+            raise InputError(f"policy of type {type(policy).__name__} has no {method}(); expected a name or push, pop and on_finish")
+    return policy

@@ -1,0 +1,93 @@
+"""What runs in a worker process: take a task, call its body, say how it went."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from armillary.tasks import events
+from armillary.tasks.blocks import Attached, Place
+from armillary.tasks.messages import receive, send
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An argument that lies in shared memory: where, and which part."""
+
+    place: Place
+    index: Any
+
+
+def work(pipe: Connection) -> None:
+    """Serve tasks until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    attached, lock = Attached(), threading.Lock()
+    while True:
+        try:
+            number, key, attempt, call, args, kwargs = receive(pipe)
+        except (EOFError, OSError):
+            return
+        events.enter(partial(events.Context, key, attempt, lambda context: None))
+        result = error = None
+        started, used = time.monotonic_ns(), time.thread_time_ns()
+        try:
+            if call is not None:
+                result = call(*_arguments(args, attached), **{k: _argument(v, attached) for k, v in kwargs.items()})
+        except BaseException as raised:
+            error = raised
+        used, ended = time.thread_time_ns() - used, time.monotonic_ns()
+        context = events.leave()
+        reply = partial(_reply, pipe, lock)
+        waits = context is not None
+        reply(("body", number, started, ended, used, waits, result, error if not waits else None))
+        if context is not None:
+            context._settle = partial(_settled, reply, number)
+            context.settle(1, error)
+
+
+def _arguments(args: Any, attached: Attached) -> list[Any]:
+    return [_argument(a, attached) for a in args]
+
+
+def _argument(value: Any, attached: Attached) -> Any:
+    if isinstance(value, Shared):
+        array = attached.array(value.place)
+        return array if value.index is None else array[value.index]
+    if isinstance(value, list | tuple):
+        items = _arguments(value, attached)
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def _settled(reply: Callable[[Any], None], number: int, context: events.Context) -> None:
+    reply(("settled", number, time.monotonic_ns(), context.abandoned, context.error))
+
+
+def _reply(pipe: Connection, lock: threading.Lock, message: tuple[Any, ...]) -> None:
+    error = message[-1]
+    if error is not None:
+        message = (*message[:-1], portable(error))
+    with lock:
+        try:
+            send(pipe, message)
+        except (pickle.PicklingError, TypeError, AttributeError) as why:
+            send(pipe, (*message[:-2], None, RuntimeError(f"the result cannot travel between processes: {why}")))
+
+
+def portable(error: BaseException) -> BaseException:
+    """The exception, or one that says the same when it cannot travel between processes."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
+    except Exception:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        return RuntimeError(text)
+    error.add_note("in a worker process:\n" + "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip())
+    return error

@@ -1,0 +1,190 @@
+"""Which parts of one piece of data two tasks touch, and whether they meet.
+
+A span is an arithmetic progression on one axis, (start, stop, step) with `stop` one past its last index; a box is one span an axis,
+and the empty box `()` is all of the data. Boxes are products of spans, so two boxes meet iff their spans meet on every axis, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+from typing import Any, TypeAlias
+
+from armillary.errors import InputError
+
+Span: TypeAlias = tuple[int, int, int]
+Box: TypeAlias = tuple[Span, ...]
+#: The box that is all of the data.
+EVERYTHING: Box = ()
+
+
+def spans_meet(a: Span, b: Span) -> bool:
+    """True when two progressions share an index (Chinese remainder theorem on their steps)."""
+    low, high = max(a[0], b[0]), min(a[1], b[1])
+    if low >= high:
+        return False
+    if a[2] == 1 and b[2] == 1:
+        return True
+    common = gcd(a[2], b[2])
+    apart = b[0] - a[0]
+    if apart % common:
+        return False
+    period = a[2] // common * b[2]
+    first = a[0] + a[2] * (apart // common * pow(a[2] // common, -1, b[2] // common) % (b[2] // common))
+    return first + -((first - low) // period) * period < high
+
+
+def meet(a: Box, b: Box) -> bool:
+    """True when two boxes share an element; an axis that only one of them names does not part them."""
+    return all(spans_meet(x, y) for x, y in zip(a, b, strict=False))
+
+
+def covers(a: Box, b: Box) -> bool:
+    """True when every element of `b` is surely in `a`."""
+    if len(b) < len(a):
+        return False
+    for (start, stop, step), (first, end, stride) in zip(a, b, strict=False):
+        if first < start or end > stop or (first - start) % step:
+            return False
+        if end - first > 1 and stride % step:
+            return False
+    return True
+
+
+def elements(box: Box) -> int:
+    """Elements of a box that names every axis."""
+    count = 1
+    for start, stop, step in box:
+        count *= (stop - start + step - 1) // step
+    return count
+
+
+def box_of(index: Any, shape: tuple[int, ...] | None, where: str) -> Box:
+    """The box of an index as NumPy writes it: integers, slices, `...`; of an unknown shape, only slices with both ends."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if shape is not None:
+        if Ellipsis in items:
+            at = items.index(Ellipsis)
+            items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+        if len(items) > len(shape):
+            raise InputError(f"found {len(items)} indices; expected at most {len(shape)}", where=where)
+        items += [slice(None)] * (len(shape) - len(items))
+    spans = tuple(_span(item, shape[axis] if shape is not None else None, where) for axis, item in enumerate(items))
+    if shape is not None and all(span == (0, length, 1) for span, length in zip(spans, shape)):
+        return EVERYTHING
+    return spans
+
+
+def _span(item: Any, length: int | None, where: str) -> Span:
+    if hasattr(item, "__index__"):
+        at = item.__index__()
+        if length is not None and at < 0:
+            at += length
+        if at < 0 or (length is not None and at >= length):
+            raise InputError(f"index {item} is outside; expected 0 to {'its end' if length is None else length - 1}", where=where)
+        return (at, at + 1, 1)
+    if not isinstance(item, slice):
+        raise InputError(f"found an index of type {type(item).__name__}; expected integers, slices or ...", where=where)
+    if length is None:
+        if item.start is None or item.stop is None or item.start < 0 or item.stop < 0:
+            raise InputError(f"found {item}; expected a slice with both ends, because the shape is not known", where=where)
+        length = max(item.start, item.stop)
+    indices = range(*item.indices(length))
+    if not indices:
+        raise InputError(f"found the empty slice {item.start}:{item.stop}; expected at least one element", where=where)
+    low, high = min(indices[0], indices[-1]), max(indices[0], indices[-1])
+    return (low, high + 1, abs(indices.step) if len(indices) > 1 else 1)
+
+
+class Region:
+    """A box that tasks have touched since it was last overwritten whole, and which tasks did."""
+
+    __slots__ = ("box", "commuters", "readers", "token", "writers")
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        #: Task numbers: who wrote it last, who read it since, who updated it in any order since.
+        self.writers: list[int] = []
+        self.readers: list[int] = []
+        self.commuters: list[int] = []
+        #: What a commuting task holds while it runs; None until there is one.
+        self.token: int | None = None
+
+
+class Regions:
+    """The live regions of one piece of data; finds those that meet a box without looking at the others.
+
+    Regions lie in a hash grid whose cells are as large as the regions in them (one grid a power of two, over the first two axes),
+    so a box as large as its neighbours looks into a few cells, however many regions there are; a box that spans more cells than
+    are occupied looks at the occupied ones.
+    """
+
+    def __init__(self) -> None:
+        self._by_box: dict[Box, Region] = {}
+        self._grids: dict[tuple[int, int], dict[tuple[int, int], list[Region]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_box)
+
+    def exactly(self, box: Box) -> Region:
+        """The region of this very box, made when there is none."""
+        region = self._by_box.get(box)
+        if region is None:
+            region = self._by_box[box] = Region(box)
+            if box:
+                level, cell = _cell(box)
+                self._grids.setdefault(level, {}).setdefault(cell, []).append(region)
+        return region
+
+    def remove(self, region: Region) -> None:
+        """Forget a region."""
+        del self._by_box[region.box]
+        if region.box:
+            level, cell = _cell(region.box)
+            grid = self._grids[level]
+            grid[cell].remove(region)
+            if not grid[cell]:
+                del grid[cell]
+                if not grid:
+                    del self._grids[level]
+
+    def meeting(self, box: Box) -> list[Region]:
+        """The regions that share an element with `box`."""
+        if not box:
+            return list(self._by_box.values())
+        found = [self._by_box[EVERYTHING]] if EVERYTHING in self._by_box else []
+        for level, grid in self._grids.items():
+            found += [region for region in _candidates(grid, level, box) if meet(region.box, box)]
+        return found
+
+
+def _cell(box: Box) -> tuple[tuple[int, int], tuple[int, int]]:
+    start, stop, _ = box[0]
+    level = (stop - start - 1).bit_length()
+    if len(box) < 2:
+        return (level, -1), (start >> level, 0)
+    start2, stop2, _ = box[1]
+    level2 = (stop2 - start2 - 1).bit_length()
+    return (level, level2), (start >> level, start2 >> level2)
+
+
+def _candidates(grid: dict[tuple[int, int], list[Region]], level: tuple[int, int], box: Box) -> Iterator[Region]:
+    # A region of this level is at most one cell long, so it begins at most one cell before the box.
+    start, stop, _ = box[0]
+    low, high = (start >> level[0]) - 1, (stop - 1) >> level[0]
+    low2 = high2 = 0
+    if level[1] >= 0:
+        if len(box) < 2:
+            for cells in list(grid.values()):
+                yield from cells
+            return
+        start2, stop2, _ = box[1]
+        low2, high2 = (start2 >> level[1]) - 1, (stop2 - 1) >> level[1]
+    if (high - low + 1) * (high2 - low2 + 1) > len(grid):
+        for (i, j), cells in grid.items():
+            if low <= i <= high and low2 <= j <= high2:
+                yield from cells
+        return
+    for i in range(low, high + 1):
+        for j in range(low2, high2 + 1):
+            yield from grid.get((i, j), ())

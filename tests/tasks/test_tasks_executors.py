@@ -1,0 +1,393 @@
+"""One graph over every executor: the same result, the same dependencies, one trace schema, and no worker that it cannot lose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import tasks_bodies as bodies
+
+from armillary.errors import InputError
+from armillary.tasks import Graph, OnDask, Processes, Threads, TooManyCompletions, Unfinished, Virtual, WorkerLost, current, external, poll
+from armillary.tasks.shapes import cholesky
+
+
+@pytest.fixture(scope="module")
+def dask_client() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No block of shared memory and no child outlives a test."""
+    import multiprocessing
+
+    yield
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(f"armillary-{os.getpid()}-")] == []
+    assert [p for p in multiprocessing.active_children() if p.name.startswith("armillary")] == []
+
+
+@pytest.fixture(params=["threads", "processes", "dask", "virtual"])
+def executor(request: pytest.FixtureRequest) -> Any:
+    if request.param == "dask":
+        return OnDask(request.getfixturevalue("dask_client"))
+    return {"threads": lambda: Threads(2), "processes": lambda: Processes(2), "virtual": lambda: Virtual(2, execute=True)}[request.param]()
+
+
+def matrix(side: int) -> np.ndarray:
+    m = np.random.default_rng(7).normal(size=(side, side))
+    return m @ m.T + side * np.eye(side)
+
+
+def test_one_cholesky_on_every_executor(executor: Any) -> None:
+    a = matrix(48)
+    g = cholesky(4, a.copy())
+    run = g.run(executor, policy="priority").raise_first()
+    run.trace.check(g)
+    assert np.abs(np.tril(g.handle("A").value) - scipy.linalg.cholesky(a, lower=True)).max() < 1e-12
+    assert sorted((t.key, tuple(t.before)) for t in g.tasks) == sorted((t.key, tuple(t.before)) for t in cholesky(4).tasks)
+    table = run.trace.table()
+    assert list(table.schema.items()) == SCHEMA
+    assert sorted(table["key"]) == sorted(t.key for t in g.tasks)
+    assert set(table["status"]) == {"done"}
+    assert 0 < run.trace.utilisation(2) <= 1 or isinstance(executor, Virtual)
+    assert run.trace.path(g).keys[-1] == "potrf/3"
+
+
+def _schema() -> list[tuple[str, Any]]:
+    import polars
+
+    i64, i32, text = polars.Int64, polars.Int32, polars.String
+    times = [(c, i64) for c in ("submitted", "ready", "started", "body_ended", "ended")]
+    return [
+        ("task", i64()), ("key", text()), ("name", text()), ("kind", text()), ("worker", i32()), ("node", text()),
+        *[(c, k()) for c, k in times], ("status", text()), ("attempt", i32()), ("bytes_in", i64()), ("bytes_out", i64()), ("cores", i32()),
+    ]  # fmt: skip
+
+
+SCHEMA = _schema()
+
+
+def test_parts_that_overlap_results_and_plain_values_travel(executor: Any) -> None:
+    g = Graph()
+    a, letters = g.data("a", np.arange(12.0)), g.data("letters", "")
+    g.add(bodies.increment, a[0:8], updates=[a[0:8]])
+    g.add(bodies.double, a[2:10:2], updates=[a[2:10:2]])
+    g.add(bodies.increment, a, updates=[a])
+    total = g.add(np.sum, a[1:9])
+    for letter in "abc":
+        g.add(bodies.append, letters, letter, updates=[letters])
+    seven = g.add(bodies.add, g.add(bodies.add, 1, 2), 4)
+    for x in (1.0, 2.0):
+        g.add(bodies.accumulate, a[10:12], x, reduces=[a[10:12]])
+    for _ in range(3):
+        g.add(bodies.increment, a[0:2], commutes=[a[0:2]])
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    expected = np.arange(12.0)
+    expected[0:8] += 1
+    expected[2:10:2] *= 2
+    expected += 1
+    assert run.result(total) == expected[1:9].sum()
+    expected[10:12] += 3
+    expected[0:2] += 3
+    assert np.array_equal(a.value, expected)
+    assert (letters.value, run.result(seven)) == ("abc", 7)
+
+
+@pytest.mark.parametrize("on_error", ["stop", "continue"])
+def test_a_failure_cancels_what_depends_on_it(executor: Any, on_error: str) -> None:
+    g = Graph()
+    a, b = g.data("a", np.zeros(2)), g.data("b", np.zeros(2))
+    g.add(bodies.fail, a, updates=[a], key="bad")
+    g.add(bodies.increment, a, updates=[a], key="after")
+    for _ in range(3):
+        g.add(bodies.increment, b, updates=[b])
+    run = g.run(executor, on_error=on_error)
+    run.trace.check(g)
+    assert list(run.failed) == ["bad"]
+    assert "after" in run.cancelled
+    if on_error == "continue":
+        assert b.value.tolist() == [3, 3]
+        assert run.cancelled == ["after"]
+    with pytest.raises(ArithmeticError, match="as asked") as caught:
+        run.raise_first()
+    assert "raised by task bad" in caught.value.__notes__
+
+
+def test_a_task_that_ends_after_its_body(executor: Any) -> None:
+    g = Graph()
+    first = g.add(bodies.later)
+    second = g.add(bodies.add, first, 1)
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    assert run.result(second) == 6
+    g = Graph()
+    g.add(bodies.fail_later, key="bad")
+    assert list(g.run(executor).failed) == ["bad"]
+
+
+@pytest.mark.parametrize("executor", [Threads(2), Processes(1)], ids=["threads", "processes"])
+def test_events_that_nobody_can_complete_end_the_run(executor: Any) -> None:
+    g = Graph()
+    g.add(bodies.forget, key="lost")
+    with pytest.raises(Unfinished, match="lost"):
+        g.run(executor)
+
+
+def test_more_than_any_worker_has_is_refused_before_anything_starts(executor: Any) -> None:
+    g = Graph()
+    g.add(bodies.fail)
+    g.add(bodies.nothing, needs={"licence": 1}, key="hungry")
+    with pytest.raises(InputError, match="hungry needs 1 licence"):
+        g.run(executor)
+
+
+# Processes
+
+
+def test_a_worker_killed_in_mid_task_is_survived(tmp_path: Path) -> None:
+    g = Graph()
+    a, b = g.data("a", np.zeros(4)), g.data("b", np.zeros(4))
+    g.add(bodies.die_once, a, str(tmp_path / "m"), updates=[a], retries=1, key="dies")
+    g.add(bodies.double, a, updates=[a])
+    for _ in range(4):
+        g.add(bodies.increment, b, updates=[b])
+    run = g.run(Processes(2)).raise_first()
+    run.trace.check(g)
+    assert a.value.tolist() == [2, 2, 2, 2]
+    assert b.value.tolist() == [4, 4, 4, 4]
+    rows = run.trace.table().filter(__import__("polars").col("key") == "dies").sort("attempt")
+    assert list(zip(rows["attempt"], rows["status"])) == [(1, "failed"), (2, "done")]
+
+
+def test_a_killed_worker_without_retries_fails_its_task_and_no_other(tmp_path: Path) -> None:
+    g = Graph()
+    a, b = g.data("a", np.zeros(4)), g.data("b", np.zeros(4))
+    g.add(bodies.die_once, a, str(tmp_path / "m"), updates=[a], key="dies")
+    g.add(bodies.double, a, updates=[a], key="after")
+    for _ in range(4):
+        g.add(bodies.increment, b, updates=[b])
+    run = g.run(Processes(2), on_error="continue")
+    run.trace.check(g)
+    assert isinstance(run.failed["dies"], WorkerLost)
+    assert run.cancelled == ["after"]
+    assert b.value.tolist() == [4, 4, 4, 4]
+
+
+def test_workers_that_only_die_end_the_run() -> None:
+    g = Graph()
+    g.add(bodies.die, retries=9)
+    with pytest.raises(WorkerLost, match="3 worker processes died"):
+        g.run(Processes(1))
+
+
+def test_bodies_that_cannot_be_imported_are_refused() -> None:
+    g = Graph()
+    g.add(lambda: 1, key="here only")
+    with pytest.raises(InputError, match="here only cannot be imported"):
+        g.run(Processes(1))
+
+
+# Threads
+
+
+def test_two_hundred_bodies_return_before_the_first_event() -> None:
+    g, pending, order, started = Graph(), [], [], threading.Event()
+
+    def launch() -> None:
+        with external() as event:
+            pending.append(event)
+        if len(pending) == 200:
+            started.set()
+
+    for _ in range(200):
+        first = g.add(launch)
+        g.add(order.append, first.id, after=[first])
+    seen: list[Any] = []
+
+    def complete() -> None:
+        started.wait()
+        seen.append(list(order))
+        for event in reversed(pending):
+            event.complete()
+        try:
+            pending[0].complete()
+        except TooManyCompletions:
+            seen.append("refused")
+        pending.clear()
+
+    helper = threading.Thread(target=complete)
+    helper.start()
+    run = g.run(Threads(1)).raise_first()
+    helper.join()
+    run.trace.check(g)
+    assert seen == [[], "refused"]
+    assert order == [2 * i for i in reversed(range(200))]
+
+
+def test_polling_ends_a_task() -> None:
+    asked: list[int] = []
+
+    def ask() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    g = Graph()
+    first = g.add(lambda: poll(ask))
+    g.add(lambda: asked.append(100), after=[first])
+    g.run(Threads(1)).raise_first()
+    assert asked == [1, 1, 1, 1, 100]
+
+
+def test_commuting_updates_run_one_at_a_time_in_any_order() -> None:
+    g, order = Graph(), []
+    a, gate = g.data("a", np.zeros(1)), threading.Event()
+
+    def slow(part: np.ndarray, k: int) -> None:
+        order.append(k)
+        part += 1
+        if k == 99:
+            gate.set()
+
+    wait = g.add(gate.wait)
+    g.add(slow, a, 0, commutes=[a], after=[wait])
+    for k in range(1, 100):
+        g.add(slow, a, k, commutes=[a])
+    run = g.run(Threads(4)).raise_first()
+    run.trace.check(g)
+    assert a.value[0] == 100
+    assert order[-1] == 0
+
+
+def test_a_body_may_add_tasks() -> None:
+    g, seen = Graph(), []
+    a = g.data("a", np.zeros(2))
+
+    def grow(part: np.ndarray) -> None:
+        part += 1
+        current().add(bodies.double, a, updates=[a], key="new")
+        seen.append(current().key)
+
+    g.add(grow, a, updates=[a], key="grow")
+    last = g.add(np.sum, a)
+    run = g.run(Threads(2)).raise_first()
+    run.trace.check(g)
+    assert (len(g), run.result(last), a.value.tolist(), seen) == (3, 2.0, [2, 2], ["grow"])
+
+
+def test_resources_are_never_over_used() -> None:
+    g = Graph()
+    for k in range(30):
+        g.add(bodies.nothing, needs={"cores": 1 + k % 3, "licence": k % 2})
+    run = g.run(Threads(3, resources={"licence": 1})).raise_first()
+    run.trace.check(g)
+
+
+def test_a_retried_body_meets_its_data_as_it_was() -> None:
+    g, tries = Graph(), []
+    a = g.data("a", np.zeros(2))
+
+    def moody(part: np.ndarray) -> None:
+        part += 1
+        tries.append(1)
+        if len(tries) < 3:
+            raise ArithmeticError
+
+    g.add(moody, a, updates=[a], retries=2)
+    run = g.run(Threads(1)).raise_first()
+    assert a.value.tolist() == [1, 1]
+    assert run.trace["attempt"].tolist() == [1, 2, 3]
+
+
+def test_a_policy_that_breaks_ends_the_run() -> None:
+    class Broken:
+        def push(self, task: Any) -> None:
+            return None
+
+        def pop(self, worker: int) -> Any:
+            raise ZeroDivisionError
+
+        def on_finish(self, task: Any, worker: int, seconds: float) -> None:
+            return None
+
+    g = Graph()
+    g.add(bodies.nothing)
+    with pytest.raises(ZeroDivisionError):
+        g.run(Threads(1), policy=Broken())
+    with pytest.raises(InputError, match="no push"):
+        g.run(Threads(1), policy=object())
+    with pytest.raises(InputError, match="virtual workers"):
+        g.run(Threads(1), policy="heft")
+
+
+def test_a_dask_scheduler_that_is_not_there() -> None:
+    g = Graph()
+    g.add(bodies.nothing)
+    with pytest.raises(InputError, match="no Dask scheduler answered"):
+        g.run(OnDask("tcp://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("executor", ["Threads(1)", "Processes(1)"])
+def test_an_interrupt_ends_a_run_whose_body_never_returns(executor: str, tmp_path: Path) -> None:
+    program = tmp_path / "never.py"
+    program.write_text(
+        "import threading, sys\n"
+        "from armillary.tasks import Graph, Processes, Threads\n"
+        "def never():\n    print('started', flush=True)\n    threading.Event().wait()\n"
+        f"if __name__ == '__main__':\n    g = Graph()\n    g.add(never)\n    g.run({executor})\n"
+    )
+    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in said
+    assert "leaked" not in said
+
+
+def test_a_policy_may_keep_tasks_for_one_worker() -> None:
+    class Last:
+        """Everything is for worker 1."""
+
+        def __init__(self) -> None:
+            self.ready: list[Any] = []
+            self.push = self.ready.append
+
+        def pop(self, worker: int) -> Any:
+            return self.ready.pop() if self.ready and worker == 1 else None
+
+        def on_finish(self, task: Any, worker: int, seconds: float) -> None:
+            return None
+
+    g = Graph()
+    last = g.add(bodies.nothing)
+    for _ in range(20):
+        last = g.add(bodies.nothing, after=[last])
+    run = g.run(Threads(3), policy=Last()).raise_first()
+    assert set(run.trace["worker"].tolist()) == {1}
+
+
+def test_a_dask_worker_killed_in_mid_task_is_survived(tmp_path: Path) -> None:
+    g = Graph()
+    a = g.data("a", np.zeros(4))
+    g.add(bodies.die_once, a, str(tmp_path / "m"), updates=[a])
+    g.add(bodies.double, a, updates=[a])
+    run = g.run(OnDask()).raise_first()
+    run.trace.check(g)
+    assert a.value.tolist() == [2, 2, 2, 2]
