@@ -57,6 +57,7 @@ RetryFailed = Annotated[bool, typer.Option(help="Run failed units again.")]
 Timeout = Annotated[Optional[float], typer.Option(help="Seconds after which a unit is ended as failed.")]  # noqa: UP045
 Memory = Annotated[Optional[str], typer.Option(help="Replace a worker process that has grown beyond this (for example 4GiB).")]  # noqa: UP045
 Durable = Annotated[bool, typer.Option(help="Flush each result to disk: survives a loss of power.")]
+NameHost = Annotated[bool, typer.Option("--name-host", help="Store this host's name as it is; it is hashed otherwise.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Cluster = Annotated[Optional[str], typer.Option("--cluster", help="A preset or a cluster file to put the work on.")]  # noqa: UP045
 
@@ -159,12 +160,14 @@ def compare(
     timeout: Timeout = None,
     memory: Memory = None,
     durable: Durable = False,
+    name_host: NameHost = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
     """Put techniques to the same work: the built-in cases, or your own file."""
     from armillary.study import compare as run
 
+    _name_host(name_host)
     home = catalogue.arena(arena)
     options = _reader_options(ctx.args, home)
     if options and not work:
@@ -199,6 +202,7 @@ def reproduce(
     timeout: Timeout = None,
     memory: Memory = None,
     durable: Durable = False,
+    name_host: NameHost = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -208,6 +212,7 @@ def reproduce(
 
     if (technique is not None) + (field is not None) + everything != 1:
         raise InputError("expected one of: a technique, --field FIELD, --all")
+    _name_host(name_host)
     _writable(html)
     how: dict[str, Any] = dict(  # noqa: C408
         scale=scale, cluster=cluster, repeats=repeats, seed=seed, engine=engine, store=store, fresh=fresh, keep_stale=keep_stale,
@@ -412,6 +417,12 @@ def _share(text: str | None) -> float | None:
     if not 0 < share < 1:
         raise InputError(f'--until "{text}": expected a share such as 2% or 0.02')
     return share
+
+
+def _name_host(wanted: bool) -> None:
+    """Lets this process and its workers store the host's name."""
+    if wanted:
+        os.environ["ARMILLARY_NAME_HOST"] = "1"
 
 
 def _writable(*paths: Path | None) -> None:

@@ -1,8 +1,10 @@
 from .arc import Arc as Arc
 from .belady import Belady as Belady
 from .clock import Clock as Clock
+from .curves import MissRatioCurve as MissRatioCurve
 from .curves import best_policy as best_policy
 from .curves import miss_ratio_curve as miss_ratio_curve
+from .curves import plot as plot
 from .fifo import Fifo as Fifo
 from .fifo_mep import FifoMep as FifoMep
 from .lfu import Lfu as Lfu

@@ -76,12 +76,16 @@ def best_policy(
 
 def plot(curves: Iterable[MissRatioCurve]) -> Any:
     """A Plotly figure of several curves, cache size on a logarithmic axis."""
-    import plotly.graph_objects as go
+    from armillary.figures import figure, looks
 
-    figure = go.Figure()
-    for curve in curves:
-        figure.add_scatter(x=curve.sizes, y=curve.miss_ratios, mode="lines+markers", name=type(curve.policy).__name__)
-    return figure.update_layout(xaxis={"type": "log", "title": "cache size"}, yaxis={"title": "miss ratio", "rangemode": "tozero"})
+    drawn = {type(curve.policy).__name__: curve for curve in curves}
+    styles = looks(drawn)
+    made = figure("Miss ratio over cache size", "cache size", "miss ratio", log_x=True)
+    for name, curve in drawn.items():
+        look = styles[name]
+        line, marker = {"color": look.color, "dash": look.dash}, {"symbol": look.symbol, "size": 7}
+        made.add_scatter(x=curve.sizes, y=curve.miss_ratios, mode="lines+markers", name=name, line=line, marker=marker)
+    return made.update_yaxes(rangemode="tozero")
 
 
 @dataclass(frozen=True)
