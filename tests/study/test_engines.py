@@ -214,6 +214,7 @@ def test_moods(mood: str, state: str, said: str, tmp_path: Path, capfd: pytest.C
 def test_measured_units_never_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("OUTSIDE_LOG", str(log))
+    monkeypatch.setenv("OUTSIDE_MS", "25")  # long enough for two studies to meet, were nothing to keep them apart
     code = "import armillary, sys; armillary.compare('outside/clocked', repeats=2, store=sys.argv[1], engine='processes:2')"
     runs = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, str(tmp_path / f"{i}.db")]) for i in range(2)]
     assert [run.wait(60) for run in runs] == [0, 0]

@@ -43,6 +43,7 @@ def run(technique: Short | Long, case: Case) -> dict[str, float]:
     start = time.perf_counter()
     for _ in range(technique.spins):
         pass
+    time.sleep(float(os.environ.get("OUTSIDE_MS", "0")) / 1000)
     seconds = time.perf_counter() - start
     log = os.environ.get("OUTSIDE_LOG")
     if log:
