@@ -32,7 +32,7 @@ from .plans import Plan as Plan
 from .requests import Request as Request
 from .requests import waitall as waitall
 from .requests import waitany as waitany
-from .run import Result as Result
+from .result import Result as Result
 from .run import backends as backends
 from .run import run as run
 from .windows import Window as Window

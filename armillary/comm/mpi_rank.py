@@ -19,6 +19,7 @@ from mpi4py import MPI
 from armillary.comm.counters import Counters, Tally
 from armillary.comm.mpi import MpiRanks
 from armillary.comm.program import found
+from armillary.comm.result import Ran
 from armillary.comm.values import dump, load
 from armillary.errors import InputError, one_line
 
@@ -36,7 +37,7 @@ def world(seed: int = 0) -> MpiRanks:
 
 def run_inside(
     program: Callable[..., Any] | str, args: Sequence[Any], named: dict[str, Any], ranks: int, seed: int, choice: dict[str, Any]
-) -> tuple[list[Any], list[Any], list[str]]:
+) -> Ran:
     """Run the program on the ranks of the job that this process belongs to; every rank gets the answers of all."""
     comm = world(seed)
     if ranks not in (1, comm.size):
@@ -49,7 +50,7 @@ def run_inside(
     lengths = shadow.allgather(np.array([len(mine)], np.int64)).reshape(-1)
     answers = [load(part.tobytes()) for part in np.split(whole, np.cumsum(lengths)[:-1])]
     counters = [{name: Counters(*numbers) for name, numbers in answer["counters"].items()} for answer in answers]
-    return [answer["value"] for answer in answers], counters, []
+    return Ran([answer["value"] for answer in answers], counters, [])
 
 
 def _numbers(comm: MpiRanks) -> dict[str, list[Any]]:

@@ -27,6 +27,7 @@ from armillary.comm.counters import Counters
 from armillary.comm.failures import CommError, RankFailed
 from armillary.comm.libraries import library as find_library
 from armillary.comm.program import named as name_of
+from armillary.comm.result import Ran
 from armillary.comm.values import dump, load
 from armillary.errors import one_line
 
@@ -50,7 +51,7 @@ def run_mpi(
     choice: dict[str, Any],
     library: str | None = None,
     timeout: float | None = None,
-) -> tuple[list[Any], list[Any], list[str]]:
+) -> Ran:
     """Run the program on the ranks of a job: of this one when this process belongs to one, of a new one otherwise."""
     if any(name in os.environ for name in _INSIDE):
         from armillary.comm.mpi_rank import run_inside
@@ -199,7 +200,7 @@ def _end(job: subprocess.Popen[bytes], folder: Path, ranks: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _collect(folder: Path, ranks: int, code: int | None, said: Said) -> tuple[list[Any], list[Any], list[str]]:
+def _collect(folder: Path, ranks: int, code: int | None, said: Said) -> Ran:
     failures = sorted(folder.glob("failed.*"), key=lambda file: json.loads(file.read_text())["at"])
     if failures:
         told = json.loads(failures[0].read_text())
@@ -211,7 +212,7 @@ def _collect(folder: Path, ranks: int, code: int | None, said: Said) -> tuple[li
         raise RankFailed(rank, CommError(f"{how} (launcher: exit status {code})" + (f": {tail}" if tail else "")))
     answers = [load((folder / f"value.{rank}").read_bytes()) for rank in range(ranks)]
     counters = [{name: Counters(*numbers) for name, numbers in answer["counters"].items()} for answer in answers]
-    return [answer["value"] for answer in answers], counters, []
+    return Ran([answer["value"] for answer in answers], counters, [])
 
 
 def _first_to_end(folder: Path, missing: list[int]) -> tuple[int, str]:

@@ -10,39 +10,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from armillary.comm.algorithms import Algorithm, chosen
-from armillary.comm.counters import Counters
 from armillary.comm.program import found
+from armillary.comm.result import Ran, Result
 from armillary.errors import InputError, unknown
 
 #: The most ranks of any backend, and of those that give each rank a thread or a process.
 _MOST_RANKS = 1_000_000
 _MOST_REAL_RANKS = 4096
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gives: `values[i]` is what rank i returned, `counters[i]` what it sent, by phase."""
-
-    values: list[Any]
-    counters: list[Mapping[str, Counters]]
-    #: Wall seconds of the whole run; simulated seconds on virtual ranks.
-    seconds: float
-    #: Messages that nobody received, in words.
-    unreceived: list[str]
-    backend: str
-
-    def __getitem__(self, rank: int) -> Any:
-        return self.values[rank]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def total(self, what: str, phase: str | None = None) -> float:
-        """One of the counters, summed over the ranks, of one phase or of all."""
-        if what not in Counters.__slots__:
-            raise unknown("counter", what, Counters.__slots__)
-        phases = [c for rank in self.counters for name, c in rank.items() if phase is None or name == phase]
-        return sum(getattr(c, what) for c in phases)
 
 
 @dataclass(frozen=True)
@@ -53,15 +27,21 @@ class _Backend:
     needs: tuple[str, ...] = ()
     extra: str = ""
     most: int = _MOST_REAL_RANKS
+    #: Options of `run` that it takes.
+    takes: tuple[str, ...] = ()
+    #: It starts processes, which find the program by its name.
+    by_name: bool = False
 
+
+_VIRTUAL_OPTIONS = ("cluster", "placement", "model", "progress", "payload", "timeline", "constants")
 
 _BACKENDS = {
     "one": _Backend("armillary.comm.one:run_one", most=1),
     "threads": _Backend("armillary.comm.threads:run_threads"),
-    "mpi": _Backend("armillary.comm.mpi_start:run_mpi", ("mpi4py",), "mpi"),
-    "nccl": _Backend(None, ("cupy",), "gpu"),
-    "gloo": _Backend(None, ("torch",), "learn"),
-    "virtual": _Backend(None, most=_MOST_RANKS),
+    "mpi": _Backend("armillary.comm.mpi_start:run_mpi", ("mpi4py",), "mpi", takes=("library", "timeout"), by_name=True),
+    "nccl": _Backend(None, ("torch",), "learn", takes=("timeout",), by_name=True),
+    "gloo": _Backend(None, ("torch",), "learn", takes=("timeout",), by_name=True),
+    "virtual": _Backend(None, most=_MOST_RANKS, takes=_VIRTUAL_OPTIONS),
 }
 
 
@@ -104,14 +84,14 @@ def run(
     assert entry.runner is not None
     module, _, name = entry.runner.partition(":")
     runner = getattr(importlib.import_module(module), name)
-    takes = ("library", "timeout") if backend == "mpi" else ()
     for option in options:
-        if option not in takes:
-            raise unknown(f"option of backend {backend}", option, takes)
-    body = program if backend == "mpi" else found(program) if isinstance(program, str) else program
+        if option not in entry.takes:
+            raise unknown(f"option of backend {backend}", option, entry.takes)
+    body = found(program) if isinstance(program, str) and not entry.by_name else program
     start = time.perf_counter()
-    values, counters, unreceived = runner(body, args, dict(named or {}), ranks, seed, choice, **options)
-    return Result(values, counters, time.perf_counter() - start, unreceived, backend)
+    ran: Ran = runner(body, args, dict(named or {}), ranks, seed, choice, **options)
+    seconds = time.perf_counter() - start if ran.seconds is None else ran.seconds
+    return Result(ran.values, ran.counters, seconds, ran.unreceived, backend, ran.timeline)
 
 
 def _lacks(name: str) -> str:

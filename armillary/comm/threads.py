@@ -24,6 +24,7 @@ from armillary.comm.matching import Matcher
 from armillary.comm.message import ANY_SOURCE, ANY_TAG, PROC_NULL, Status, check_rank, check_tag
 from armillary.comm.operations import SUM, Op
 from armillary.comm.requests import Done, Request
+from armillary.comm.result import Ran
 from armillary.comm.windows import Window, elements
 
 #: Longer messages wait for their receiver.
@@ -374,7 +375,7 @@ class ThreadWindow(Window):
 
 def run_threads(
     program: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], ranks: int, seed: int, choice: dict[str, Any]
-) -> tuple[list[Any], list[Any], list[str]]:
+) -> Ran:
     """Run the program on every rank: what each returned, the counters of each, and messages that nobody received."""
     world = World(ranks)
     values: list[Any] = [None] * ranks
@@ -415,7 +416,7 @@ def run_threads(
         for box in world.boxes
         for m in box.matcher.unreceived()
     ]
-    return values, [tally.phases for tally in tallies], left
+    return Ran(values, [tally.phases for tally in tallies], left)
 
 
 def _watch(world: World, ended: threading.Semaphore, ranks: int) -> str | None:
