@@ -17,7 +17,7 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 def frexp(x: Array) -> tuple[Array, Array]:
     """mantissa, exponent with x = mantissa · 2^exponent, 0.5 ≤ |mantissa| < 1, exponent of int32.
 
-    Zeros, infinities and NaNs are their own mantissa, with exponent 0.
+    Zeros, infinities and NaNs are their own mantissa, with exponent 0. CuPy takes float32 subnormals for zeros.
     """
     kind = checked("frexp", REAL, x=x)
     xp = namespace(x)
@@ -28,7 +28,10 @@ def frexp(x: Array) -> tuple[Array, Array]:
 
 
 def ldexp(x: Array, exponent: Array | int) -> Array:
-    """x · 2^exponent, rounded once: exact unless the result overflows or is subnormal. Shapes broadcast."""
+    """x · 2^exponent, rounded once: exact unless the result overflows or is subnormal. Shapes broadcast.
+
+    CuPy takes float32 subnormals for zeros, in `x` and in the result: its kernels are compiled so.
+    """
     kind = checked("ldexp", REAL, x=x)
     xp = namespace(x)
     if isinstance(exponent, int):

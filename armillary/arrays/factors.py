@@ -41,10 +41,9 @@ def cholesky(a: Array, upper: bool = False) -> Array:
         minor = int(info)
     else:
         factor, minor = _cupy_cholesky(a.conj().T if upper else a)
-        factor = factor.conj().T if upper else factor
     if minor := minor or _first_not_finite(factor):
         raise InputError(f"not positive definite: the leading minor of order {minor} is not positive and finite", where="cholesky: a")
-    return factor
+    return factor.conj().T if kind == "cupy" and upper else factor
 
 
 def _first_not_finite(factor: Array) -> int:
@@ -116,8 +115,9 @@ def _solve_matrix(kind: str, a: Array, b: Array, upper: bool, transposed: bool, 
 def lu(a: Array) -> tuple[Array, Array, Array]:
     """perm, l, u with a[perm] = l u: partial pivoting, l of ones on its diagonal and at most one in size, perm of int64.
 
-    For `a` of m×n and k = min(m, n), l is m×k and u is k×n. A singular `a` has factors too, except that CuPy gives NaNs for it. From a
-    device the k pivots (4 bytes each) are read back to turn the swaps into a permutation; `copied_bytes` counts them.
+    For `a` of m×n and k = min(m, n), l is m×k and u is k×n. A singular `a` has factors on the host; on a CUDA device CuPy
+    gives NaNs for it, and PyTorch factors whose product may not be `a[perm]`. From a device the k pivots (4 bytes each) are read back to
+    turn the swaps into a permutation; `copied_bytes` counts them.
     """
     kind = checked("lu", FLOATING, (2,), a=a)
     xp, (rows, columns) = namespace(a), a.shape
