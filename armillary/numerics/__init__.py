@@ -1,0 +1,1 @@
+"""Linear algebra and optimisation, distributed and accelerated."""

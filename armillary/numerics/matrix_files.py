@@ -1,0 +1,226 @@
+"""Matrices from files: Matrix Market, SciPy's `.npz` and NumPy's `.npy`. What a header promises is checked before anything is allocated.
+
+Nothing is unpickled. Compressed files are unpacked first and measured then, so that a small file cannot ask for much memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from scipy.sparse import coo_array
+
+Array = np.ndarray[Any, Any]
+
+#: The largest number of rows or columns: indices are at most 8 bytes, with room for sums.
+MOST_ROWS = 1 << 48
+#: The most that zlib can pack into one byte.
+_DEFLATE = 1032
+SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
+
+
+def read_matrix(path: str | os.PathLike[str], finite: bool = True) -> Array | coo_array:
+    """The matrix in a file: an array, or where the file lists coordinates a sparse one (`coo_array`, entries as they come).
+
+    With `finite`, infinities and NaNs are refused.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+    name = path.name.lower()
+    if name.endswith((".mtx", ".mtx.gz")):
+        matrix = _matrix_market(path)
+    elif name.endswith(".npz"):
+        matrix = _npz(path)
+    elif name.endswith(".npy"):
+        matrix = read_array(path)
+    else:
+        raise InputError(f"found the ending {path.suffix or 'none'}; expected {', '.join(SUFFIXES)}", where=str(path))
+    if finite:
+        _check_finite(matrix, path)
+    return matrix
+
+
+def read_dense(path: str | os.PathLike[str], finite: bool = True) -> Array:
+    """The matrix in a file as a two-dimensional array; sparse ones are refused, as they may not fit."""
+    matrix = read_matrix(path, finite)
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+        raise InputError("found coordinates or not two dimensions; expected a dense matrix", where=str(path))
+    return matrix
+
+
+def read_sparse(path: str | os.PathLike[str], finite: bool = True) -> coo_array:
+    """The matrix in a file as a `coo_array` without repeated entries; repeated ones are added up, as Matrix Market means them."""
+    from scipy.sparse import coo_array
+
+    matrix = read_matrix(path, finite)
+    if isinstance(matrix, np.ndarray) and matrix.ndim != 2:
+        raise InputError(f"found {matrix.ndim} dimensions; expected 2", where=str(path))
+    found = coo_array(matrix)
+    found.sum_duplicates()
+    return found
+
+
+def read_array(path: str | os.PathLike[str]) -> Array:
+    """The array in a `.npy` file, mapped rather than read: rows are loaded when they are used."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+        raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError("found several arrays; expected one", where=str(path))
+    return _numbers(array, str(path))
+
+
+def _numbers(array: Array, where: str) -> Array:
+    if array.dtype.kind not in "biufc":
+        raise InputError(f"found an array of {array.dtype}; expected numbers", where=where)
+    return array
+
+
+def _check_finite(matrix: Array | coo_array, path: Path) -> None:
+    values = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    if values.dtype.kind not in "fc":
+        return
+    bad = np.argwhere(~np.isfinite(values))
+    if not len(bad):
+        return
+    where = tuple(int(i) for i in bad[0]) if isinstance(matrix, np.ndarray) else tuple(int(axis[bad[0][0]]) for axis in matrix.coords)
+    raise InputError(f"found {values[tuple(bad[0])]} at {where} (counted from 0); expected finite numbers", where=str(path))
+
+
+def _matrix_market(path: Path) -> Array | coo_array:
+    from scipy.io import mmread
+
+    with _unpacked(path) as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        _check_header(file, size, path)
+        file.seek(0)
+        try:
+            matrix = mmread(file, spmatrix=False)
+        except (ValueError, OverflowError, MemoryError) as error:
+            raise InputError(one_line(str(error)), where=str(path)) from error
+    if isinstance(matrix, np.ndarray):
+        return matrix
+    return matrix.tocoo()
+
+
+def _check_header(file: IO[bytes], size: int, path: Path) -> None:
+    """Refuse a Matrix Market file whose size line promises more entries than its bytes can hold."""
+    banner = file.readline(1024).split()
+    if len(banner) < 5 or banner[0].lower() != b"%%matrixmarket":
+        raise InputError("line 1: not a Matrix Market file: the banner is missing", where=str(path))
+    sparse = banner[2].lower() == b"coordinate"
+    number = 1
+    for raw in iter(lambda: file.readline(4096), b""):
+        number += 1
+        line = raw.strip()
+        if line and not line.startswith(b"%"):
+            break
+    else:
+        raise InputError("found no size line; expected rows, columns" + (", entries" if sparse else ""), where=str(path))
+    try:
+        sizes = [int(word) for word in line.split()]
+    except ValueError:
+        raise InputError(f"line {number}: the sizes are not whole numbers", where=str(path)) from None
+    if len(sizes) != 2 + sparse or min(sizes) < 0:
+        expected = "rows, columns, entries" if sparse else "rows, columns"
+        raise InputError(f"line {number}: found {one_line(line.decode(errors='replace'))}; expected {expected}", where=str(path))
+    rows, columns = sizes[:2]
+    if max(rows, columns) > MOST_ROWS:
+        raise InputError(f"line {number}: found {max(rows, columns)} rows or columns; expected at most {MOST_ROWS}", where=str(path))
+    # A coordinate entry takes at least a digit and a separator for each of its two indices; an array entry a digit and a line end.
+    # A symmetric array lists about half of its entries.
+    least = 4 * sizes[2] if sparse else rows * columns if banner[4].lower() == b"general" else rows * max(columns - 1, 0) // 2
+    if least > size:
+        promised = sizes[2] if sparse else rows * columns
+        raise InputError(f"line {number}: {promised} entries are announced, more than the file's {size} bytes hold", where=str(path))
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """The file's text; a packed one is unpacked into a temporary file, which grows with what is really there."""
+    if not path.name.lower().endswith(".gz"):
+        with path.open("rb") as plain:
+            yield plain
+        return
+    with tempfile.TemporaryFile() as unpacked:
+        try:
+            with gzip.open(path, "rb") as packed:
+                while chunk := packed.read(1 << 20):
+                    unpacked.write(chunk)
+        except (OSError, EOFError) as error:
+            raise InputError(f"not a whole gzip file: {one_line(str(error))}", where=str(path)) from error
+        yield unpacked
+
+
+def _npz(path: Path) -> Array | coo_array:
+    from scipy.sparse import load_npz
+
+    arrays = _check_archive(path)
+    if "format" not in arrays:
+        if len(arrays) != 1:
+            raise InputError(
+                f"found the arrays {', '.join(sorted(arrays)) or 'none'}; expected one, or a SciPy sparse array", where=str(path)
+            )
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return _numbers(archive[next(iter(arrays))], str(path))
+        except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
+            raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
+    try:
+        matrix: Any = load_npz(path).tocoo()  # type: ignore[misc]
+        _numbers(matrix.data, str(path))
+        if any(len(axis) and not (axis.min() >= 0 and axis.max() < n) for axis, n in zip(matrix.coords, matrix.shape)):
+            raise InputError("an index lies outside the matrix", where=str(path))
+        if max(matrix.shape) > MOST_ROWS:
+            raise InputError(f"found the shape {matrix.shape}; expected at most {MOST_ROWS} rows or columns", where=str(path))
+    except InputError:
+        raise
+    except Exception as error:  # SciPy raises what its constructors meet: TypeError, IndexError, ValueError and more.
+        raise InputError(f"not a sparse matrix: {one_line(str(error))}", where=str(path)) from error
+    return matrix
+
+
+def _check_archive(path: Path) -> set[str]:
+    """The names of the arrays in an `.npz`, each of which is as large as its header says and no larger than its bytes can unpack to."""
+    names = set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if not entry.filename.endswith(".npy"):
+                    raise InputError(f"found {one_line(entry.filename)} inside; expected arrays only", where=str(path))
+                if entry.file_size > _DEFLATE * entry.compress_size + 65536:
+                    raise InputError(f"{entry.filename}: its size is not what its bytes unpack to", where=str(path))
+                with archive.open(entry) as member:
+                    shape, dtype, start = _header(member)
+                if dtype.hasobject:
+                    raise InputError(f"{entry.filename}: found Python objects; expected numbers", where=str(path))
+                if math.prod(shape) * dtype.itemsize != entry.file_size - start:
+                    raise InputError(f"{entry.filename}: its header does not fit its size", where=str(path))
+                names.add(entry.filename.removesuffix(".npy"))
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError, SyntaxError, OverflowError) as error:
+        raise InputError(f"not an .npz of arrays: {one_line(str(error))}", where=str(path)) from error
+    return names
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(member)
+    return shape, dtype, member.tell()
