@@ -1,23 +1,25 @@
-"""What running a task costs beyond its body, beside concurrent.futures and dask.threaded, in one run: microseconds a task and ratios.
+"""What running a task costs beyond its body, beside concurrent.futures, dask.threaded and SimPy, in one run: microseconds and ratios.
 
-    python benchmarks/tasks_overhead.py [--tasks 20000] [--json out.json]
+    python benchmarks/tasks_overhead.py [--tasks 100000] [--tiles 100] [--json out.json]
 
-Every pair is measured in turn, `--repeats` times, and the least of each counts. Times of Armillary include building the graph.
+Every pair is measured in turn, `--repeats` times, and the least of each counts. Times of Armillary on threads and processes include
+building the graph; on virtual workers, as with SimPy, the graph is there already.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from armillary.tasks import Graph, Processes, Threads, Virtual
-from armillary.tasks.regions import Regions, meet
+from armillary.tasks.regions import Box, Region, Regions, meet
 from armillary.tasks.shapes import chain, cholesky, wavefront
 
 
@@ -49,7 +51,60 @@ def independent(count: int, executor: object) -> None:
     graph.run(executor)
 
 
-def measure(count: int, repeats: int) -> list[tuple[str, str, float, float, str]]:
+def with_simpy(graph: Graph, workers: int) -> float:
+    """The same simulation written with SimPy: workers take the most urgent ready task, wait for its cost, and make others ready."""
+    import simpy
+
+    env = simpy.Environment()
+    ready = simpy.PriorityStore(env)
+    missing = [len(task.before) for task in graph.tasks]
+    tasks = graph.tasks
+
+    def work() -> Iterator[object]:
+        while True:
+            item = yield ready.get()
+            task = tasks[item.item]
+            yield env.timeout(task.cost)
+            for number in task.after:
+                missing[number] -= 1
+                if not missing[number]:
+                    ready.put(simpy.PriorityItem((-tasks[number].priority, number), number))
+
+    for task in tasks:
+        if not task.before:
+            ready.put(simpy.PriorityItem((-task.priority, task.id), task.id))
+    for _ in range(workers):
+        env.process(work())
+    env.run()
+    assert not any(missing)
+    return float(env.now)
+
+
+class Scanned(Regions):
+    """Live regions that are found by looking at all of them."""
+
+    def meeting(self, box: Box) -> list[Region]:
+        """The regions that share an element with `box`."""
+        return [region for region in self._by_box.values() if meet(region.box, box)]
+
+
+def submitted(regions: Regions) -> Callable[[], None]:
+    """Submit 200 tasks to a handle with 1,000 live regions."""
+    graph = Graph()
+    data = graph.data("a", nbytes=8000, shape=(8000,))
+    graph._regions[data.id] = regions
+    pieces = [data[8 * i : 8 * i + 8] for i in range(1000)]
+    for piece in pieces:
+        graph.add(None, updates=[piece])
+
+    def submit() -> None:
+        for piece in pieces[::5]:
+            graph.add(None, updates=[piece])
+
+    return submit
+
+
+def measure(count: int, tiles: int, repeats: int) -> list[tuple[str, str, float, float, str]]:
     """Rows: case, peer, our microseconds a task, the peer's, what was asked for."""
     import dask.threaded
 
@@ -74,7 +129,7 @@ def measure(count: int, repeats: int) -> list[tuple[str, str, float, float, str]
     )
     rows.append(("chain, 2 threads", "dask.threaded.get", ours / count, dask_s / count, ">= 3x faster"))
 
-    side = int(count**0.5)
+    side = math.isqrt(count - 1) + 1
     front = {(x, y): (nothing, *[n for n in ((x - 1, y), (x, y - 1)) if min(n) >= 0]) for x in range(side) for y in range(side)}
     ours, dask_s = least(
         repeats,
@@ -83,7 +138,7 @@ def measure(count: int, repeats: int) -> list[tuple[str, str, float, float, str]
     )
     rows.append((f"wavefront {side}x{side}, 2 threads", "dask.threaded.get", ours / side**2, dask_s / side**2, ">= 3x faster"))
 
-    few, many = 200, max(400, count // 5)
+    few, many = 200, max(400, count // 10)
     with ProcessPoolExecutor(2) as processes:
         list(processes.map(nothing, range(4)))
         small, large, peer = least(
@@ -92,11 +147,10 @@ def measure(count: int, repeats: int) -> list[tuple[str, str, float, float, str]
             lambda: independent(many, Processes(2)),
             lambda: list(processes.map(nothing, range(many))),
         )
-        rows.append(
-            ("independent tasks, 2 processes (start aside)", "ProcessPoolExecutor", (large - small) / (many - few), peer / many, ">= 1x")
-        )
-        array = np.zeros(1 << 21)
-        readings = 12
+        ours = (large - small) / (many - few)
+        rows.append((f"{many} independent tasks, 2 processes (start aside)", "ProcessPoolExecutor", ours, peer / many, ">= 1x"))
+        array = np.zeros(1 << 23)
+        readings, more = 8, 400
 
         def on_arrays(tasks: int) -> None:
             graph = Graph()
@@ -108,44 +162,30 @@ def measure(count: int, repeats: int) -> list[tuple[str, str, float, float, str]
         small, large, peer = least(
             repeats,
             lambda: on_arrays(2),
-            lambda: on_arrays(readings + 2),
+            lambda: on_arrays(more + 2),
             lambda: list(processes.map(touch, [array] * readings)),
         )
-        rows.append(
-            (
-                "tasks on a 16 MB array, 2 processes (start aside)",
-                "ProcessPoolExecutor",
-                (large - small) / readings,
-                peer / readings,
-                ">= 5x faster",
-            )
-        )
+        ours = (large - small) / more
+        rows.append(("tasks on a 64 MiB array, 2 processes (start aside)", "ProcessPoolExecutor", ours, peer / readings, ">= 5x faster"))
 
-    graph = cholesky(30, cost=1e-3)
-    (ours,) = least(repeats, lambda: graph.run(Virtual(64), policy="priority"))
-    rows.append((f"virtual: cholesky(30), {len(graph)} tasks, 64 workers", "", ours / len(graph), float("nan"), "<= 25 us"))
+    graph = cholesky(tiles, cost=1e-3)
+    ours, peer = least(repeats, lambda: graph.run(Virtual(64), policy="priority"), lambda: with_simpy(graph, 64))
+    case = f"virtual: cholesky({tiles}), {len(graph)} tasks, 64 workers"
+    rows.append((case, "SimPy", ours / len(graph), peer / len(graph), ">= 2x faster, <= 25 us"))
 
-    regions = Regions()
-    boxes = [((8 * i, 8 * i + 8, 1),) for i in range(1000)]
-    for box in boxes:
-        regions.exactly(box)
-    asked = boxes[::10]
-    ours, scan = least(
-        repeats,
-        lambda: [regions.meeting(box) for box in asked],
-        lambda: [[other for other in boxes if meet(other, box)] for box in asked],
-    )
-    rows.append(("finding conflicts among 1,000 live regions", "linear scan", ours / len(asked), scan / len(asked), ">= 20x faster"))
+    ours, peer = least(3 * repeats, submitted(Regions()), submitted(Scanned()))
+    rows.append(("submitting with 1,000 live regions", "linear scan", ours / 200, peer / 200, ">= 20x faster"))
     return rows
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--tasks", type=int, default=20_000)
+    arguments.add_argument("--tasks", type=int, default=100_000)
+    arguments.add_argument("--tiles", type=int, default=100)
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--json", type=Path)
     given = arguments.parse_args()
-    found = measure(given.tasks, given.repeats)
+    found = measure(given.tasks, given.tiles, given.repeats)
     for case, peer, ours, theirs, asked in found:
         ratio = "" if theirs != theirs else f"{peer} {1e6 * theirs:10.1f} us   {theirs / ours:6.2f}x faster"
         print(f"{case:55} {1e6 * ours:9.1f} us   {ratio}   ({asked})")

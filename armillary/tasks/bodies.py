@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import InputError
-from armillary.tasks.data import Data, Piece
+from armillary.tasks.data import Data, Piece, copy_of
 
 if TYPE_CHECKING:
     from armillary.tasks.graph import Task
@@ -57,7 +57,7 @@ def keep_written(task: Task, result: Any) -> None:
 def snapshot(task: Task, data: Callable[[Data], Any]) -> list[tuple[Any, Any]]:
     """Copies of the parts that a task updates in place, so that another attempt meets what the first one met."""
     parts = [a.piece.of(data(a.data)) for a in task.accesses if a.mode in ("updates", "commutes", "writes") and a.data.in_place]
-    return [(part, part.copy()) for part in parts]
+    return [(part, copy_of(part)) for part in parts]
 
 
 def restore(saved: list[tuple[Any, Any]]) -> None:

@@ -56,18 +56,21 @@ def check(trace: Trace, graph: Graph) -> None:
 
 
 def _order(trace: Trace, graph: Graph, task: np.ndarray, status: np.ndarray, started: np.ndarray, ended: np.ndarray) -> None:
-    end_of = np.full(len(graph.tasks), -1, np.int64)
+    # When each ended well for the first time: it may have run again later, to make data that was lost.
+    never = np.iinfo(np.int64).max
+    end_of = np.full(len(graph.tasks), never)
     good = status == DONE
-    np.maximum.at(end_of, task[good], ended[good])
-    first = np.full(len(graph.tasks), np.iinfo(np.int64).max)
+    np.minimum.at(end_of, task[good], ended[good])
+    first = np.full(len(graph.tasks), never)
     ran = trace["worker"][trace["kind"] != LINK] >= 0
     np.minimum.at(first, task[ran], started[ran])
     for one in graph.tasks:
-        if first[one.id] == np.iinfo(np.int64).max:
+        if first[one.id] == never:
             continue
         for number in one.before:
-            if end_of[number] < 0 or end_of[number] > first[one.id]:
-                raise BrokenTrace(f"{one.key} started at {first[one.id]} before {graph.tasks[number].key} ended at {end_of[number]}")
+            if end_of[number] > first[one.id]:
+                when = f"ended at {end_of[number]}" if end_of[number] < never else "ended well"
+                raise BrokenTrace(f"{one.key} started at {first[one.id]} before {graph.tasks[number].key} {when}")
 
 
 def _most(spans: Iterable[tuple[int, int, float]]) -> float:

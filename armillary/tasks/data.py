@@ -6,6 +6,7 @@ task that writes it returns is its new value (a tuple when it writes several suc
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +84,18 @@ class Reduction:
     """
 
     piece: Data | Piece
-    combine: Callable[[Any, Any], Any] = np.add
+    combine: Callable[[Any, Any], Any] = operator.add
     neutral: float = 0.0
 
 
 def is_array(value: Any) -> bool:
     """True for NumPy, CuPy and PyTorch arrays and what behaves like them."""
     return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__setitem__")
+
+
+def copy_of(array: Any) -> Any:
+    """A copy of a NumPy, CuPy or PyTorch array."""
+    return array.clone() if hasattr(array, "clone") else array.copy()
 
 
 def piece_of(thing: Any, where: str) -> Piece:

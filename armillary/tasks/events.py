@@ -10,13 +10,11 @@ The worker is free as soon as the body returns. `complete` may be called from an
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from armillary.tasks.graph import Task
+from typing import Any
 
 _local = threading.local()
 
@@ -32,7 +30,9 @@ class TooManyCompletions(RuntimeError):
 class Context:
     """One attempt at one task, as its body sees it through `current()`."""
 
-    def __init__(self, key: str, attempt: int, settle: Callable[[Context], None], add: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, key: str, attempt: int, settle: Callable[[Context], None], add: Callable[..., Any], data: Callable[[str], Any]
+    ) -> None:  # fmt: skip
         #: The task's key and which attempt this is, from 1.
         self.key = key
         self.attempt = attempt
@@ -41,16 +41,22 @@ class Context:
         self._lock = threading.Lock()
         self._settle = settle
         self._add = add
+        self._data = data
         self.error: BaseException | None = None
         #: True when an event was forgotten by everyone who could have completed it.
         self.abandoned = False
 
-    def add(self, call: Callable[..., Any], *args: Any, **how: Any) -> Task:
-        """Submit another task to the running graph, with the parameters of `Graph.add`; nothing that runs comes to depend on it."""
-        if self._add is None:
-            raise RuntimeError(f"task {self.key}: this executor does not let a body add tasks; Threads and Virtual do")
-        task: Task = self._add(call, *args, **how)
-        return task
+    def add(self, call: Callable[..., Any] | None, *args: Any, **how: Any) -> Any:
+        """Submit another task to the running graph, with the parameters of `Graph.add`; nothing that runs comes to depend on it.
+
+        Gives what stands for the task among the arguments of tasks that this body adds later. A body that is tried again and adds a
+        task under the same key gets the one that it added before.
+        """
+        return self._add(call, *args, **how)
+
+    def data(self, name: str) -> Any:
+        """The handle of that name, for the arguments and accesses of tasks to add; also where the graph is in another process."""
+        return self._data(name)
 
     def announce(self, count: int) -> None:
         """Expect `count` completions more."""
@@ -116,7 +122,7 @@ class external:
 
 
 def current() -> Context:
-    """The task that this thread runs: `.key`, `.attempt`, and `.add(...)` to submit more work."""
+    """The task that this thread runs: `.key`, `.attempt`, `.add(...)` to submit more work and `.data(name)` to name what it touches."""
     make = getattr(_local, "make", None)
     if make is None:
         raise RuntimeError("current() and external() are for bodies: no task runs in this thread")
@@ -139,14 +145,20 @@ def leave() -> Context | None:
     return context
 
 
+#: A thread of its own asks when no worker has been idle for this long.
+IDLE_S = 1e-3
+
+
 class _Polls:
-    """One thread that asks, while there is something to ask."""
+    """What is to be asked until it says yes: by workers that have nothing else to do, else by a thread that lives while there is some."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._due: list[tuple[float, int, float, Callable[[], bool], External | None]] = []
         self._count = 0
         self._alive = False
+        self._idle_at = -math.inf
 
     def add(self, ask: Callable[[], bool], every: float, event: External | None) -> None:
         with self._lock:
@@ -154,38 +166,71 @@ class _Polls:
             heapq.heappush(self._due, (time.monotonic(), self._count, every, ask, event))
             if not self._alive:
                 self._alive = True
-                threading.Thread(target=self._serve, name="armillary-polls", daemon=True).start()
+                threading.Thread(target=self._watch, name="armillary-polls", daemon=True).start()
 
-    def _serve(self) -> None:
-        while True:
-            with self._lock:
-                if not self._due:
-                    self._alive = False
-                    return
-                due, number, every, ask, event = heapq.heappop(self._due)
-            wait = due - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
-            try:
-                happened = ask()
-            except BaseException as error:
-                if event is not None:
-                    event.fail(error)
-                continue
-            if happened:
-                if event is not None:
-                    event.complete()
-            else:
+    def serve(self) -> float:
+        """Ask what is due, unless another does; seconds until more is due, at most `IDLE_S`."""
+        self._idle_at = time.monotonic()
+        return self._ask()
+
+    def _ask(self) -> float:
+        if not self._asking.acquire(blocking=False):
+            return IDLE_S
+        try:
+            while True:
+                with self._lock:
+                    if not self._due:
+                        return 0.0
+                    wait = self._due[0][0] - time.monotonic()
+                    if wait > 0:
+                        return min(wait, IDLE_S)
+                    _, number, every, ask, event = heapq.heappop(self._due)
+                if self._happened(ask, event):
+                    return 0.0
                 with self._lock:
                     heapq.heappush(self._due, (time.monotonic() + every, number, every, ask, event))
+        finally:
+            self._asking.release()
+
+    def _happened(self, ask: Callable[[], bool], event: External | None) -> bool:
+        try:
+            if not ask():
+                return False
+        except BaseException as error:
+            if event is not None:
+                event.fail(error)
+            return True
+        if event is not None:
+            event.complete()
+        return True
+
+    def _watch(self) -> None:
+        while True:
+            wait = IDLE_S - (time.monotonic() - self._idle_at)
+            if wait <= 0:
+                wait = self._ask()
+            if wait > 0:
+                time.sleep(wait)
+            with self._lock:
+                if not self._due and not self._asking.locked():
+                    self._alive = False
+                    return
 
 
 _polls = _Polls()
+#: For idle workers: ask what is due; seconds until more is, at most `IDLE_S`.
+serve_polls = _polls.serve
+
+
+def polling() -> bool:
+    """True when there is something to ask."""
+    return bool(_polls._due)
 
 
 def poll(ask: Callable[[], bool], every: float = 50e-6) -> None:
     """Call `ask()` about every `every` seconds until it returns True; inside a body, the task waits for that.
 
+    An idle worker thread asks, or a thread of its own when none has been idle for 1 ms.
     This is how CUDA and OpenCL events are watched: `poll(event.query)`. What `ask` raises fails the task.
     """
     inside = getattr(_local, "make", None) is not None

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from armillary.errors import InputError, unknown
-from armillary.tasks.data import Data, Piece, Reduction, piece_of
-from armillary.tasks.regions import Box, Region, Regions, covers, meet
+from armillary.tasks.data import Data, Piece, Reduction, copy_of, piece_of
+from armillary.tasks.regions import Box, Region, Regions, covers, is_scattered, meet
 
 if TYPE_CHECKING:
     from armillary.tasks.measures import CriticalPath
@@ -205,11 +205,12 @@ class Graph:
             for thing in things:
                 piece = piece_of(thing, f"task {task.name}: {mode}")
                 accesses.append(Access(self._own(piece.data), piece.box, mode, piece.index))
-        declared = getattr(task.call, "__accesses__", None)
+        declared: Mapping[str, tuple[int, str]] | None = getattr(task.call, "__accesses__", None)
         if declared:
-            for at, mode in declared.items():
-                if at < len(task.args) and isinstance(task.args[at], Data | Piece):
-                    piece = piece_of(task.args[at], task.name)
+            for parameter, (at, mode) in declared.items():
+                given = task.args[at] if at < len(task.args) else (task.kwargs or {}).get(parameter)
+                if isinstance(given, Data | Piece):
+                    piece = piece_of(given, task.name)
                     accesses.append(Access(self._own(piece.data), piece.box, mode, piece.index))
         return accesses
 
@@ -228,8 +229,11 @@ class Graph:
             elif isinstance(thing, Data | Piece):
                 task.plain = False
                 piece = piece_of(thing, task.name)
-                named = any(a.data is piece.data and covers(a.box, piece.box) for a in accesses)
-                if not named and piece.data.id not in reduced:
+                modes = {a.mode for a in accesses if a.data is piece.data and covers(a.box, piece.box)}
+                if modes - {"reads"} and is_scattered(piece.index):
+                    what = f"data {piece.data.name}: a part by a list of indices is a copy, which cannot be written"
+                    raise InputError(f"{what}; expected slices, or the whole array", where=f"task {task.name}")
+                if not modes and piece.data.id not in reduced:
                     accesses.append(Access(self._own(piece.data), piece.box, "reads", piece.index))
 
     def _order(self, task: Task, accesses: list[Access], before: dict[int, None]) -> None:
@@ -281,7 +285,8 @@ class Graph:
         _, _, copies = self._reductions.setdefault(group, (reduction, piece, []))
         value = None
         if piece.data.value is not None:
-            value = np.full_like(piece.of(piece.data.value), reduction.neutral)
+            value = copy_of(piece.of(piece.data.value))
+            value[...] = reduction.neutral
         private = self.data(f"{piece.data.name}+{len(self.handles)}", value, nbytes=None if value is not None else piece.nbytes)
         copies.append(private)
         task.args = tuple(private if _is_part(a, piece) else a for a in task.args)
@@ -324,8 +329,8 @@ class Graph:
         raise unknown("task", key, self._keys, where=self.name)
 
     @staticmethod
-    def from_dask(dsk: Mapping[Any, Any]) -> Graph:
-        """The graph of a Dask graph in its plain form: `{key: (call, argument…)}`."""
+    def from_dask(dsk: Any) -> Graph:
+        """The graph of a Dask graph (`{key: (call, argument…)}` or `{key: node}`) or of a Dask collection."""
         from armillary.tasks.formats.dask_graph import from_dask
 
         return from_dask(dsk)
@@ -394,7 +399,7 @@ def task(**modes: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[...,
             for parameter in parameters:
                 if parameter not in names:
                     raise unknown("parameter", parameter, names, where=getattr(call, "__qualname__", "task"))
-                found[names.index(parameter)] = mode
+                found[parameter] = (names.index(parameter), mode)
         call.__accesses__ = found  # type: ignore[attr-defined]
         return call
 

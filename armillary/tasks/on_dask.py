@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +20,10 @@ import numpy as np
 from armillary.errors import InputError
 from armillary.tasks import events
 from armillary.tasks.data import Data, Piece, piece_of
+from armillary.tasks.elsewhere import Added, Named, Request, add
 from armillary.tasks.policies import policy_for
 from armillary.tasks.progress import DONE, FAILED, Progress
-from armillary.tasks.regions import Box, covers, meet
+from armillary.tasks.regions import Box, covers, meet, within
 from armillary.tasks.run import Run, WorkerLost
 from armillary.tasks.trace import Recorder, Trace
 
@@ -64,7 +64,9 @@ class OnDask:
             return
         if self.client is None:
             with (
-                dask.LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+                dask.LocalCluster(
+                    n_workers=self.workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+                ) as cluster,
                 dask.Client(cluster, set_as_default=False) as client,
             ):
                 yield client
@@ -96,13 +98,14 @@ class _Result:
 
 @dataclass
 class _Outcome:
-    """What a task leaves on the worker: what the body returned, what it wrote, and when (that worker's clock, ns)."""
+    """What a task leaves on the worker: what the body returned, what it wrote, what it asked to add."""
 
     result: Any
     written: list[Any]
-    started: int
-    ended: int
+    #: (started, ended) of each attempt, the last of which ended well: ns, on that worker's clock.
+    attempts: list[tuple[int, int]]
     address: str
+    added: list[Request]
 
 
 def _shape_of(box: Box) -> tuple[int, ...]:
@@ -142,15 +145,42 @@ def _lay(target: Any, outer: Box, value: Any, box: Box) -> None:
 
 
 def _on_worker(
-    key: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parts: list[_Part], wants: list[int], returned: int, inputs: Any
-) -> _Outcome:
-    """Runs on a Dask worker: put the arguments together, call, and keep what was written."""
-    made = [_assemble(part, inputs) for part in parts]
+    key: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parts: list[_Part], wants: list[int], returned: int, retries: int,
+    inputs: Any,
+) -> _Outcome:  # fmt: skip
+    """Runs on a Dask worker: put the arguments together, call, and keep what was written; try again where that is allowed."""
+    attempts: list[tuple[int, int]] = []
+    while True:
+        made = [_assemble(part, inputs) for part in parts]
+        added: list[Request] = []
+        started = time.monotonic_ns()
+        try:
+            result = _called(key, len(attempts) + 1, call, _given(args, made, inputs), _given(kwargs, made, inputs), added)
+        except events.Unfinished:
+            raise
+        except Exception:
+            attempts.append((started, time.monotonic_ns()))
+            if len(attempts) > retries:
+                raise
+            continue
+        attempts.append((started, time.monotonic_ns()))
+        written = [made[w] for w in wants]
+        if returned:
+            written += [result] if returned == 1 else list(result or ())
+        return _Outcome(result, written, attempts, _address(), added)
+
+
+def _called(key: str, attempt: int, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], added: list[Request]) -> Any:
+    """Call a body and wait for its events."""
     over = threading.Event()
-    events.enter(partial(events.Context, key, 1, lambda context: over.set()))
-    started = time.monotonic_ns()
+
+    def add(call: Any, *args: Any, **how: Any) -> Added:
+        added.append(Request(call, args, how))
+        return Added(len(added) - 1, how.get("key") or "")
+
+    events.enter(lambda: events.Context(key, attempt, lambda context: over.set(), add, Named))
     try:
-        result = call(*_given(args, made, inputs), **_given(kwargs, made, inputs)) if call is not None else None
+        result = call(*args, **kwargs) if call is not None else None
     finally:
         context = events.leave()
     if context is not None:
@@ -158,11 +188,7 @@ def _on_worker(
         over.wait()
         if context.error is not None:
             raise context.error
-    ended = time.monotonic_ns()
-    written = [made[w] for w in wants]
-    if returned:
-        written += [result] if returned == 1 else list(result or ())
-    return _Outcome(result, written, started, ended, _address())
+    return result
 
 
 def _address() -> str:
@@ -173,12 +199,15 @@ def _address() -> str:
 
 @dataclass(frozen=True)
 class _Slot:
+    """A part that was put together, and the index by which the body sees it (the whole of it when None)."""
+
     position: int
+    index: Any
 
 
 def _given(thing: Any, made: list[Any], inputs: Any) -> Any:
     if isinstance(thing, _Slot):
-        return made[thing.position]
+        return made[thing.position] if thing.index is None else made[thing.position][thing.index]
     if isinstance(thing, _Result):
         return inputs[thing.position].result
     if isinstance(thing, list | tuple):
@@ -198,71 +227,112 @@ class _DaskRun:
         #: For each handle, what it consists of: layers (future, item of its outcome, box), oldest first; the first covers everything.
         self.layers: dict[int, list[tuple[Any, int, Box]]] = {}
         self.commuting: dict[int, Any] = {}
-        self.keys: set[str] = set()
+        #: Task numbers by the keys of their futures.
+        self.number_of: dict[str, int] = {}
+        self.known: dict[str, Any] = {}
+        self.numbers: dict[str, int] = {}
+        self.offsets: dict[str, int] = {}
+        self.origin = 0
+        self.waiting: Any = None
+        self.ends = [0] * len(graph.tasks)
+        self.submitted_at: dict[int, int] = {}
+        self.failed: dict[str, BaseException] = {}
+        self.cancelled: list[str] = []
+        self.results: dict[int, Any] = {}
         self.run_name = f"armillary-{os.urandom(6).hex()}"
 
     def go(self) -> Run:
         import distributed
 
         as_completed: Any = distributed.as_completed
-        known = self.client.scheduler_info(n_workers=-1)["workers"]
-        self._check(known)
-        origin = time.monotonic_ns()
-        offsets = self._clock_offsets()
-        numbers = {address: i for i, address in enumerate(sorted(known))}
-        failed: dict[str, BaseException] = {}
-        cancelled: list[str] = []
-        results: dict[int, Any] = {}
-        ends = [0] * len(self.graph.tasks)
+        self.known = self.client.scheduler_info(n_workers=-1)["workers"]
+        self._check(self.graph.tasks)
+        self.origin = time.monotonic_ns()
+        self.offsets = self._clock_offsets()
+        self.numbers = {address: i for i, address in enumerate(sorted(self.known))}
         try:
             for task in self.graph.tasks:
                 self.futures[task.id] = self._submit(task)
-            by_key = {future.key: self.graph.tasks[number] for number, future in self.futures.items()}
-            self.keys = set(by_key)
-            for future in as_completed(list(self.futures.values()), loop=self.client.loop, raise_errors=False):
-                task = by_key[future.key]
-                now = time.monotonic_ns() - origin
+            self.waiting = as_completed(list(self.futures.values()), loop=self.client.loop, raise_errors=False)
+            for future in self.waiting:
+                task = self.graph.tasks[self.number_of[future.key]]
                 if future.status == "finished":
-                    outcome: _Outcome = self._timing(future)
-                    shift = origin + offsets.get(outcome.address, 0)
-                    started, ended = outcome.started - shift, outcome.ended - shift
-                    ready = max((ends[n] for n in task.before), default=0)
-                    worker = numbers.setdefault(outcome.address, len(numbers))
-                    self.recorder.row(task, worker, DONE, 1, 0, ready, started, ended, ended)
-                    ends[task.id] = ended
-                    if outcome.result is not None:
-                        results[task.id] = outcome.result
-                    self.progress.done(task)
+                    self._done(task, self._told(future))
                 elif self.progress.state[task.id] < DONE and not self.progress.stopped and self._to_blame(task):
-                    lost = WorkerLost(f"Dask lost task {task.key} or data that it needs ({future.status})")
-                    failed[task.key] = future.exception() if future.status == "error" else lost
-                    self.recorder.row(task, -1, FAILED, 1 + task.retries, 0, now, now, now, now)
-                    for other in self.progress.fail(task)[1]:
-                        self.recorder.cancelled(other, 0, now)
-                        cancelled.append(other.key)
-                    if self.progress.stopped:
-                        self.client.cancel([f for f in self.futures.values() if f.status == "pending"])
-            for task in self.progress.cancel_rest():
-                self.recorder.cancelled(task, 0, time.monotonic_ns() - origin)
-                cancelled.append(task.key)
-            self._bring_home(results)
+                    self._failed(task, future)
+            self._cancel(self.progress.cancel_rest())
+            self._bring_home()
         except BaseException:
             self.client.cancel(list(self.futures.values()))
             raise
-        trace = Trace.of(self.recorder, self.graph, len(numbers))
-        return Run(trace, trace.makespan, failed, cancelled, results)
+        unfinished = [key for key, error in self.failed.items() if isinstance(error, events.Unfinished)]
+        if unfinished:
+            raise events.Unfinished(f"events that can no longer happen: tasks {', '.join(unfinished[:10])}")
+        trace = Trace.of(self.recorder, self.graph, len(self.numbers))
+        return Run(trace, trace.makespan, self.failed, self.cancelled, self.results)
+
+    def _done(self, task: Task, outcome: _Outcome) -> None:
+        shift = self.origin + self.offsets.get(outcome.address, 0)
+        ready = max((self.ends[n] for n in task.before), default=0)
+        worker = self.numbers.setdefault(outcome.address, len(self.numbers))
+        submitted = self.submitted_at.get(task.id, 0)
+        for attempt, (started, ended) in enumerate(outcome.attempts, 1):
+            status = DONE if attempt == len(outcome.attempts) else FAILED
+            times = (submitted, max(ready, submitted), started - shift, ended - shift, ended - shift)
+            self.recorder.row(task, worker, status, attempt, *times)
+        self.ends[task.id] = ended - shift
+        if outcome.result is not None:
+            self.results[task.id] = outcome.result
+        self.progress.done(task)
+        if outcome.added:
+            self._grow(outcome.added)
+
+    def _grow(self, requests: list[Request]) -> None:
+        """A body asked for more tasks: they join the graph now that it has ended."""
+        made: dict[int, Task] = {}
+        known, now = len(self.graph.tasks), time.monotonic_ns() - self.origin
+        for number, request in enumerate(requests):
+            made[number] = add(self.graph, request, made)
+        self.graph.seal()
+        self._check(self.graph.tasks[known:])
+        for task in self.graph.tasks[known:]:
+            self.ends.append(0)
+            self.submitted_at[task.id] = now
+            self.progress.join(task)
+            if self.progress.state[task.id] > DONE:
+                self._cancel([task])
+            elif not self.progress.stopped:
+                self.futures[task.id] = self._submit(task)
+                self.waiting.add(self.futures[task.id])
+
+    def _failed(self, task: Task, future: Any) -> None:
+        now = time.monotonic_ns() - self.origin
+        lost = WorkerLost(f"Dask lost task {task.key} or data that it needs ({future.status})")
+        self.failed[task.key] = future.exception() if future.status == "error" else lost
+        self.recorder.row(task, -1, FAILED, 1 + task.retries, self.submitted_at.get(task.id, 0), now, now, now, now)
+        self._cancel(self.progress.fail(task)[1])
+        if self.progress.stopped:
+            self.client.cancel([f for f in self.futures.values() if f.status == "pending"])
+
+    def _cancel(self, tasks: list[Task]) -> None:
+        now = time.monotonic_ns() - self.origin
+        for task in tasks:
+            self.recorder.cancelled(task, self.submitted_at.get(task.id, 0), now)
+            self.cancelled.append(task.key)
 
     def _to_blame(self, task: Task) -> bool:
         """Dask marks dependents as erred too; only a task whose predecessors all ended well failed by itself."""
         return all(self.progress.state[number] == DONE or self.futures[number].status == "finished" for number in task.before)
 
-    def _timing(self, future: Any) -> Any:
+    def _told(self, future: Any) -> Any:
+        """What a task left on its worker, without the data."""
         return self.client.submit(_without_arrays, future, key=f"{future.key}-told", priority=1000).result()
 
-    def _check(self, workers: dict[str, Any]) -> None:
+    def _check(self, tasks: list[Task]) -> None:
+        workers = self.known
         if not workers:
             raise InputError("the Dask cluster has no workers", where="OnDask")
-        for task in self.graph.tasks:
+        for task in tasks:
             if task.nodes > 1:
                 raise InputError(f"task {task.key} needs {task.nodes} nodes at once; gangs run on virtual workers", where="OnDask")
             for resource, amount in (task.needs or {}).items():
@@ -301,7 +371,7 @@ class _DaskRun:
         def travelling(thing: Any) -> Any:
             if isinstance(thing, Data | Piece):
                 piece = piece_of(thing, task.key)
-                return _Slot(slot(piece.data, _full(piece.data, piece.box)))
+                return _Slot(slot(piece.data, _full(piece.data, piece.box)), within(piece.index, piece.data.shape))
             if hasattr(thing, "before"):
                 return _Result(position(self.futures[thing.id]))
             if isinstance(thing, list | tuple):
@@ -324,10 +394,11 @@ class _DaskRun:
         wants = [slot(a.data, _full(a.data, a.box)) for a in written]
         needs = {r: amount for r, amount in (task.needs or {}).items() if r in self.offered} or None
         future = self.client.submit(
-            _on_worker, task.key, task.call, args, kwargs, parts, wants, len(replaced), inputs,
-            key=f"{self.run_name}-{task.id}", pure=False, retries=task.retries, resources=needs,
+            _on_worker, task.key, task.call, args, kwargs, parts, wants, len(replaced), task.retries, inputs,
+            key=f"{self.run_name}-{task.id}", pure=False, resources=needs,
             priority=float(task.priority) if self.prioritised else -task.id,
         )  # fmt: skip
+        self.number_of[future.key] = task.id
         for item, access in enumerate([*written, *replaced]):
             box = _full(access.data, access.box)
             layers = self._layers(access.data)
@@ -344,6 +415,8 @@ class _DaskRun:
 
     def _first(self, data: Data) -> Any:
         """What a handle holds at first: the scheduler keeps small values, which no lost worker takes away; large ones are scattered."""
+        if data.in_place and not isinstance(data.value, np.ndarray):
+            raise InputError(f"data {data.name}: found {type(data.value).__name__}; Dask workers get NumPy arrays", where="OnDask")
         if data.nbytes <= KEPT_BYTES:
             return self.client.submit(_same, data.value, key=f"{self.run_name}-data-{data.id}", pure=False)
         return self.client.scatter(data.value, hash=False)
@@ -357,12 +430,12 @@ class _DaskRun:
         last = max(i for i, layer in enumerate(met) if covers(layer[2], box))
         return _Part(box, tuple((position(f), item, b) for f, item, b in met[last:]), True)
 
-    def _bring_home(self, results: dict[int, Any]) -> None:
+    def _bring_home(self) -> None:
         """Copy what was written into the handles' own values."""
         for number, layers in self.layers.items():
             data = self.graph.handles[number]
             for future, item, box in layers:
-                if future.key in self.keys and future.status == "finished":
+                if future.key in self.number_of and future.status == "finished":
                     value = future.result().written[item]
                     if data.in_place:
                         data.value[tuple(slice(*span) for span in box)] = value
@@ -380,4 +453,4 @@ def _same(value: Any) -> Any:
 
 
 def _without_arrays(outcome: _Outcome) -> _Outcome:
-    return _Outcome(outcome.result, [], outcome.started, outcome.ended, outcome.address)
+    return _Outcome(outcome.result, [], outcome.attempts, outcome.address, outcome.added)

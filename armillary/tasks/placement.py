@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import unknown
@@ -26,11 +27,13 @@ class Heft:
         tasks, workers = graph.tasks, range(len(site.kinds))
         moved = _edge_bytes(graph)
         costs = [[site.seconds(task, w) for w in workers] for task in tasks]
-        several = len(site.nodes) > 1
+        # What an edge costs on average: between two nodes, or two memories of one node.
+        near = site.place_of[0]
+        far = next((p for w, p in enumerate(site.place_of) if site.node_of[w]), next((p for p in site.place_of if p != near), near))
         rank = [0.0] * len(tasks)
         for task in reversed(list(graph)):
             finite = [c for c in costs[task.id] if c < math.inf]
-            tail = ((site.transfer_s(moved.get((task.id, n), 0), 0, 1) if several else 0.0) + rank[n] for n in task.after)
+            tail = (site.transfer_s(moved.get((task.id, n), 0), near, far) + rank[n] for n in task.after)
             rank[task.id] = sum(finite) / max(1, len(finite)) + max(tail, default=0.0)
         #: Worker of each task, and the order of each worker.
         self.worker_of = [-1] * len(tasks)
@@ -44,8 +47,8 @@ class Heft:
                     continue
                 ready = 0.0
                 for n in tasks[number].before:
-                    nodes = site.node_of[self.worker_of[n]], site.node_of[w]
-                    ready = max(ready, ends[n] + site.transfer_s(moved.get((n, number), 0), *nodes))
+                    places = site.place_of[self.worker_of[n]], site.place_of[w]
+                    ready = max(ready, ends[n] + site.transfer_s(moved.get((n, number), 0), *places))
                 start = _gap(busy[w], ready, costs[number][w])
                 if best is None or start + costs[number][w] < best[0]:
                     best = (start + costs[number][w], w, start)
@@ -55,21 +58,55 @@ class Heft:
             bisect.insort(busy[best[1]], (start, best[0], number))
         self._orders = [deque(number for _, _, number in slots) for slots in busy]
         self._ready: dict[int, Task] = {}
+        self._site = site
+        #: Ready tasks that the plan no longer places: added later, tried again, or planned for a worker that died.
+        self._anywhere: dict[int, Task] = {}
+        self._given: set[int] = set()
+        self._dead: set[int] = set()
 
     def planned(self, task: Task) -> int:
-        """The worker that will run it."""
-        return self.worker_of[task.id]
+        """The worker that will run it; -1 when the plan does not say."""
+        return self.worker_of[task.id] if task.id < len(self.worker_of) else -1
 
     def push(self, task: Task) -> None:
         """A task is ready."""
-        self._ready[task.id] = task
+        if self.planned(task) < 0 or task.id in self._given:
+            self._anywhere[task.id] = task
+        else:
+            self._ready[task.id] = task
 
     def pop(self, worker: int) -> Task | None:
-        """The next of this worker's plan, once it is ready."""
+        """The next of this worker's plan, once it is ready; else what the plan no longer places."""
         order = self._orders[worker]
         if order and order[0] in self._ready:
-            return self._ready.pop(order.popleft())
+            number = order.popleft()
+            self._given.add(number)
+            return self._ready.pop(number)
+        for task in self._anywhere.values():
+            if self._site.seconds(task, worker) < math.inf:
+                return self._anywhere.pop(task.id)
         return None
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """They stay first in the plan."""
+        for task in reversed(tasks):
+            worker = self.planned(task)
+            if worker < 0 or worker in self._dead:
+                self._anywhere[task.id] = task
+            else:
+                self._given.discard(task.id)
+                self._orders[worker].appendleft(task.id)
+                self._ready[task.id] = task
+
+    def lost(self, workers: Sequence[int]) -> None:
+        """Workers died: what was planned for them goes anywhere."""
+        self._dead.update(workers)
+        for worker in workers:
+            for number in self._orders[worker]:
+                self.worker_of[number] = -1
+                if number in self._ready:
+                    self._anywhere[number] = self._ready.pop(number)
+            self._orders[worker].clear()
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
         """The plan stands."""
@@ -86,6 +123,7 @@ class Dm:
         self._site = site
         self._queues: list[deque[Task]] = [deque() for _ in site.kinds]
         self._load = [0.0] * len(site.kinds)
+        self._stuck: list[Task] = []
         self._chosen: dict[int, int] = {}
 
     def push(self, task: Task) -> None:
@@ -97,6 +135,9 @@ class Dm:
                 end += site.fetch_s(task, worker)
             if end < best and site.alive(worker):
                 best, at = end, worker
+        if at < 0:
+            self._stuck.append(task)  # no worker is left that could
+            return
         self._load[at] = best
         self._chosen[task.id] = at
         self._queues[at].append(task)
@@ -108,6 +149,18 @@ class Dm:
     def pop(self, worker: int) -> Task | None:
         """The oldest that chose this worker."""
         return self._queues[worker].popleft() if self._queues[worker] else None
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """They stay first with the workers that they chose."""
+        for task in reversed(tasks):
+            self._queues[self._chosen[task.id]].appendleft(task)
+
+    def lost(self, workers: Sequence[int]) -> None:
+        """Workers died: what chose them chooses again."""
+        for worker in workers:
+            waiting, self._queues[worker] = self._queues[worker], deque()
+            for task in waiting:
+                self.push(task)
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
         """An idle worker is free now, whatever was expected."""

@@ -1,7 +1,8 @@
 """Which of the ready tasks goes first.
 
 A policy is an object with `push(task)`, `pop(worker) -> task | None` and `on_finish(task, worker, seconds)`, called by one thread at a
-time. One that needs to know the graph and the workers beforehand also has `prepare(graph, site)`.
+time. One that needs to know the graph and the workers beforehand also has `prepare(graph, site)`; one that keeps tasks for a worker
+has `lost(workers)`, called when they die; `put_back(tasks)` takes tasks that were popped and could not start, in the order of popping.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Fifo:
         """The oldest."""
         return self._ready.popleft() if self._ready else None
 
+    def put_back(self, tasks: list[Task]) -> None:
+        """They stay the oldest."""
+        self._ready.extendleft(reversed(tasks))
+
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
         """Nothing to learn."""
 
@@ -60,6 +65,10 @@ class Lifo:
     def pop(self, worker: int) -> Task | None:
         """The newest."""
         return self._ready.pop() if self._ready else None
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """They stay the newest."""
+        self._ready.extend(reversed(tasks))
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
         """Nothing to learn."""
@@ -131,6 +140,10 @@ class Steal:
             return own.pop()
         victims = [queue for queue in self._own if queue]
         return victims[self._random.randrange(len(victims))].popleft() if victims else None
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """They stay at the end where the worker that popped them takes."""
+        self._own[self._here].extend(reversed(tasks))
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
         """What is pushed next belongs to this worker."""

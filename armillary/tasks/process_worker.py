@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 from armillary.tasks import events
 from armillary.tasks.blocks import Attached, Place
+from armillary.tasks.elsewhere import Added, Named, Request
 from armillary.tasks.messages import receive, send
 
 
@@ -30,12 +32,15 @@ def work(pipe: Connection) -> None:
     """Serve tasks until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     attached, lock = Attached(), threading.Lock()
+    #: Tasks that were sent ahead and read while a body waited for an answer.
+    inbox: deque[Any] = deque()
     while True:
         try:
-            number, key, attempt, call, args, kwargs = receive(pipe)
+            number, key, attempt, call, args, kwargs = inbox.popleft() if inbox else receive(pipe)
         except (EOFError, OSError):
             return
-        events.enter(partial(events.Context, key, attempt, lambda context: None))
+        ask = partial(_add, pipe, lock, inbox, number)
+        events.enter(partial(events.Context, key, attempt, lambda context: None, ask, Named))
         result = error = None
         started, used = time.monotonic_ns(), time.thread_time_ns()
         try:
@@ -51,6 +56,21 @@ def work(pipe: Connection) -> None:
         if context is not None:
             context._settle = partial(_settled, reply, number)
             context.settle(1, error)
+
+
+def _add(pipe: Connection, lock: threading.Lock, inbox: deque[Any], number: int, call: Any, *args: Any, **how: Any) -> Added:
+    """Have the process that runs the graph add a task, and wait for its answer."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("current().add is for the thread that runs the body")
+    with lock:
+        send(pipe, ("add", number, Request(call, args, how)))
+    while (message := receive(pipe))[0] != "added":
+        inbox.append(message)
+    _, task, error = message
+    if error is not None:
+        raise error
+    added: Added = task
+    return added
 
 
 def _arguments(args: Any, attached: Attached) -> list[Any]:

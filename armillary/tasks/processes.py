@@ -22,6 +22,7 @@ from armillary.errors import InputError, unknown
 from armillary.tasks.blocks import Blocks
 from armillary.tasks.bodies import keep_written, restore, snapshot
 from armillary.tasks.data import Data, Piece
+from armillary.tasks.elsewhere import Added, Request, add
 from armillary.tasks.events import Unfinished
 from armillary.tasks.messages import receive, send
 from armillary.tasks.policies import policy_for
@@ -90,17 +91,21 @@ class _Worker:
         theirs.close()
         self.sent: deque[tuple[Task, int]] = deque()
 
-    def end(self) -> None:
-        """Ask it to go, then make it."""
-        self.pipe.close()
-        self.process.join(0 if self.sent else GRACE_S)
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(GRACE_S)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        self.process.close()
+
+def end(workers: list[_Worker]) -> None:
+    """Ask workers to go, then make them: those that still run a body at once, all within the same grace."""
+    for worker in workers:
+        worker.pipe.close()
+    for signalled in (None, "terminate", "kill"):
+        until = time.monotonic() + GRACE_S
+        for worker in workers:
+            if signalled is not None and worker.process.is_alive():
+                getattr(worker.process, signalled)()
+        for worker in workers:
+            busy = signalled is None and worker.sent
+            worker.process.join(None if signalled == "kill" else 0 if busy else max(0.0, until - time.monotonic()))
+    for worker in workers:
+        worker.process.close()
 
 
 class _ProcessRun:
@@ -110,6 +115,7 @@ class _ProcessRun:
         self.pool.check(graph.tasks, "Processes")
         # Tasks sent ahead hold nothing until they start, which only works when there is nothing to hold but their worker.
         self.counts = any(task.needs for task in graph.tasks)
+        self.holding: set[int] = set()
         self.progress = Progress(graph, on_error)
         self.recorder = Recorder()
         self.blocks = Blocks()
@@ -118,6 +124,9 @@ class _ProcessRun:
         self.cancelled: list[str] = []
         self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
+        #: Tasks that bodies added under a key, by the number of the task that did; and when they were.
+        self.added: dict[tuple[int, Any], Task] = {}
+        self.submitted_at: dict[int, int] = {}
         self.saved: dict[int, list[tuple[Any, Any]]] = {}
         self.ready_at = [0] * len(graph.tasks)
         #: Tasks whose body returned and whose events are pending: number to (worker, attempt, started, body_ended, result).
@@ -142,8 +151,7 @@ class _ProcessRun:
                 self.blocks.copy_back(self.graph.handles)
             finally:
                 self.saved.clear()
-                for worker in self.workers:
-                    worker.end()
+                end(self.workers)
                 self.blocks.close()
         if self.unfinished:
             raise Unfinished(f"events that can no longer happen: tasks {', '.join(self.unfinished[:10])}")
@@ -179,9 +187,11 @@ class _ProcessRun:
                     task = task or self.policy.pop(worker.number)
                     if task is None:
                         return
-                    if self.counts and not self.pool.take(task):
-                        self.head = task
-                        return
+                    if self.counts:
+                        if not self.pool.take(task):
+                            self.head = task
+                            return
+                        self.holding.add(task.id)
                     self._send(worker, task)
 
     def _send(self, worker: _Worker, task: Task) -> None:
@@ -197,8 +207,49 @@ class _ProcessRun:
             pass  # its end is noticed when the pipe is read
         except (pickle.PicklingError, TypeError, AttributeError) as why:
             worker.sent.pop()
+            self._give(task)
             error = InputError(f"an argument of task {task.key} cannot travel between processes ({why})")
             self._ended(task, worker.number, attempt, self._now(), self._now(), self._now(), None, error)
+
+    def _give(self, task: Task) -> None:
+        if task.id in self.holding:
+            self.holding.remove(task.id)
+            self.pool.give(task)
+
+    def _add(self, worker: _Worker, parent: Task, request: Request) -> None:
+        """A body asks for another task; it waits for the answer."""
+        key = request.how.get("key")
+        task, error = self.added.get((parent.id, key)), None
+        if task is None:
+            known, handles = len(self.graph.tasks), len(self.graph.handles)
+            try:
+                task = add(self.graph, request)
+                self.graph.seal()
+                self.pool.check(self.graph.tasks[known:], "Processes")
+                for data in self.graph.handles[handles:]:
+                    if data.in_place:
+                        self.blocks.add(data)
+            except (InputError, TypeError) as wrong:
+                error = wrong
+            self._joined(self.graph.tasks[known:], error is None)
+            if key is not None and task is not None and error is None:
+                self.added[parent.id, key] = task
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send(worker.pipe, ("added", None if task is None else Added(task.id, task.key), error))
+
+    def _joined(self, tasks: list[Task], fits: bool) -> None:
+        now = self._now()
+        for new in tasks:
+            self.counts |= bool(new.needs)
+            self.ready_at.append(now)
+            self.submitted_at[new.id] = now
+            if not fits:
+                self.progress.refuse(new)
+                self._cancel([new])
+            elif self.progress.join(new):
+                self.policy.push(new)
+            elif self.progress.state[new.id] > DONE:
+                self._cancel([new])
 
     def _travelling(self, thing: Any) -> Any:
         if isinstance(thing, Data | Piece):
@@ -214,6 +265,9 @@ class _ProcessRun:
         return thing
 
     def _heard(self, worker: _Worker, message: tuple[Any, ...]) -> None:
+        if message[0] == "add":
+            self._add(worker, self.graph.tasks[message[1]], message[2])
+            return
         if message[0] == "settled":
             _, number, at, abandoned, error = message
             by, attempt, started, body_ended, result = self.deferred.pop(number)
@@ -227,8 +281,7 @@ class _ProcessRun:
         self.gil_wait += max(0, ended - started - used)
         self.mean_ns += 0.1 * (ended - started - self.mean_ns)
         self.deaths = 0
-        if self.counts:
-            self.pool.give(task)
+        self._give(task)
         if waits:
             self.deferred[number] = (worker.number, attempt, started, ended, result)
         else:
@@ -243,7 +296,9 @@ class _ProcessRun:
             except InputError as wrong:
                 error = wrong
         status = DONE if error is None else FAILED
-        self.recorder.row(task, worker, status, attempt, 0, self.ready_at[task.id], started, body_ended, ended)
+        self.recorder.row(
+            task, worker, status, attempt, self.submitted_at.get(task.id, 0), self.ready_at[task.id], started, body_ended, ended
+        )
         if error is None:
             if result is not None:
                 self.results[task.id] = result
@@ -268,7 +323,7 @@ class _ProcessRun:
     def _cancel(self, tasks: list[Task]) -> None:
         now = self._now()
         for task in tasks:
-            self.recorder.cancelled(task, 0, now)
+            self.recorder.cancelled(task, self.submitted_at.get(task.id, 0), now)
             self.cancelled.append(task.key)
 
     def _died(self, worker: _Worker) -> None:
@@ -278,7 +333,7 @@ class _ProcessRun:
         self.deaths += 1
         lost = list(worker.sent)
         worker.sent.clear()
-        worker.end()
+        end([worker])
         self.workers[self.workers.index(worker)] = _Worker(worker.number, self.executor.start)
         now = self._now()
         for task, _ in lost[1:]:
@@ -288,8 +343,8 @@ class _ProcessRun:
             if by == worker.number:
                 del self.deferred[number]
                 ends.append((self.graph.tasks[number], attempt, started, body_ended))
-        if self.counts and lost:
-            self.pool.give(lost[0][0])
+        for task, _ in lost:
+            self._give(task)
         for task, attempt, started, body_ended in ends:
             error = WorkerLost(f"worker process {pid} ended with exit code {how} while it ran task {task.key}")
             self._ended(task, worker.number, attempt, started, body_ended, now, None, error)

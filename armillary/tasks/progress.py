@@ -49,6 +49,11 @@ class Progress:
             return False
         return not self.missing[task.id] and self._admit(task)
 
+    def refuse(self, task: Task) -> None:
+        """A task was added to the graph in mid-run and can never start."""
+        self.missing.append(0)
+        self.state.append(CANCELLED)
+
     def done(self, task: Task) -> list[Task]:
         """The task ended well: which tasks are ready now."""
         self.state[task.id] = DONE

@@ -60,12 +60,12 @@ def elements(box: Box) -> int:
 
 
 def box_of(index: Any, shape: tuple[int, ...] | None, where: str) -> Box:
-    """The box of an index as NumPy writes it: integers, slices, `...`; of an unknown shape, only slices with both ends."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    """The box of an index as NumPy writes it: integers, slices, `...`, and lists of integers, whose box is the one around them.
+
+    Of an unknown shape only integers and slices with both ends.
+    """
+    items = _axes(index, shape)
     if shape is not None:
-        if Ellipsis in items:
-            at = items.index(Ellipsis)
-            items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
         if len(items) > len(shape):
             raise InputError(f"found {len(items)} indices; expected at most {len(shape)}", where=where)
         items += [slice(None)] * (len(shape) - len(items))
@@ -75,7 +75,53 @@ def box_of(index: Any, shape: tuple[int, ...] | None, where: str) -> Box:
     return spans
 
 
+def _axes(index: Any, shape: tuple[int, ...] | None) -> list[Any]:
+    """One item an axis, as far as there are."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
+    if at is not None and shape is not None:
+        items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+    return items
+
+
+def is_scattered(index: Any) -> bool:
+    """True when an index has a list or array of numbers, so that NumPy gives a copy and no view."""
+    return any(isinstance(item, list) or getattr(item, "ndim", 0) for item in _axes(index, None))
+
+
+def within(index: Any, shape: tuple[int, ...] | None) -> Any:
+    """How an index sees an array that holds the elements of its box and no others; None when it sees them as they are."""
+    if index is None:
+        return None
+    found: list[Any] = []
+    for item in _axes(index, shape):
+        if isinstance(item, slice):
+            found.append(slice(None, None, -1 if (item.step or 1) < 0 else None))
+        elif is_scattered((item,)):
+            numbers = _numbers(item, None if shape is None else shape[len(found)])
+            found.append([number - min(numbers) for number in numbers])
+        else:
+            found.append(0)
+    return None if all(item == slice(None) for item in found) else tuple(found)
+
+
+def _numbers(item: Any, length: int | None) -> list[int]:
+    """The indices that a list or array of integers or truth values names."""
+    values = item.tolist() if hasattr(item, "tolist") else item
+    if all(isinstance(value, bool) for value in values):
+        return [at for at, chosen in enumerate(values) if chosen]
+    return [value + length if value < 0 and length is not None else value for value in (v.__index__() for v in values)]
+
+
 def _span(item: Any, length: int | None, where: str) -> Span:
+    if is_scattered((item,)):
+        try:
+            numbers = _numbers(item, length)
+        except (AttributeError, TypeError):
+            raise InputError(f"found an index of {type(item).__name__}; expected whole numbers or truth values", where=where) from None
+        if not numbers or min(numbers) < 0 or (length is not None and max(numbers) >= length):
+            raise InputError(f"found {len(numbers)} indices, not all of them inside; expected 1 or more", where=where)
+        return (min(numbers), max(numbers) + 1, 1)
     if hasattr(item, "__index__"):
         at = item.__index__()
         if length is not None and at < 0:

@@ -173,9 +173,21 @@ def random_layered(layers: int, width: int, *, degree: int = 2, seed: int = 0, s
     row: list[Task] = []
     for _ in range(layers):
         seconds = np.exp(draws.normal(0.0, spread, width))
-        picks: Sequence[Any] = [draws.choice(width, min(degree, width), replace=False) for _ in range(width)] if row else [()] * width
-        row = [graph.add(None, after=[row[p] for p in sorted(picks[i])], name="work", cost=float(seconds[i])) for i in range(width)]
+        picks: Sequence[Any] = _distinct(draws, width, min(degree, width)).tolist() if row else [()] * width
+        row = [graph.add(None, after=[row[p] for p in picks[i]], name="work", cost=float(seconds[i])) for i in range(width)]
     return graph
+
+
+def _distinct(draws: np.random.Generator, count: int, each: int) -> np.ndarray:
+    """`count` rows of `each` different numbers below `count`, sorted; every choice is equally likely."""
+    picks = np.empty((count, 0), np.int64)
+    for taken in range(each):
+        # A number among those that are left, moved past the taken ones below it.
+        number = draws.integers(0, count - taken, count)
+        for column in range(taken):
+            number += number >= picks[:, column]
+        picks = np.sort(np.column_stack((picks, number)), axis=1)
+    return picks
 
 
 def _fan(graph: Graph, name: str, count: int, after: Sequence[Task], cost: float) -> list[Task]:

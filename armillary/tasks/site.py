@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.errors import InputError
+from armillary.errors import InputError, unknown
 from armillary.tasks.graph import Task, Work
 
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
+    from armillary.tasks.data import Data
 
 #: Virtual workers that one run may have.
 MOST_WORKERS = 2_000_000
@@ -19,24 +20,35 @@ MOST_WORKERS = 2_000_000
 class Site:
     """The workers of a simulated run: a cluster's cores and devices, `n` cores of one node, or kinds, each on its own node."""
 
-    def __init__(self, machine: Cluster | int | Sequence[str], latency: float, bandwidth: float) -> None:
+    def __init__(self, machine: Cluster | int | Sequence[str], latency: float, bandwidth: float, memory: float | None = None) -> None:
         self.cluster: Cluster | None = None
         self.latency, self.bandwidth = latency, bandwidth
         self.kinds: list[str] = []
         #: Node of each worker, and names of the nodes.
         self.node_of: list[int] = []
         self.nodes: tuple[str, ...] = ("host",)
+        #: Memories: the node, the part of it (None for its own memory) and the bytes of each; and the memory of each worker.
+        self.place_node: list[int] = []
+        self.place_part: list[str | None] = []
+        self.capacities: list[float] = []
+        self.place_of: list[int] = []
+        #: Bytes of each node's own memory, for tasks that need some; infinite where unknown.
+        self.node_memory: list[float] = []
+        self._memory = memory
+        self._ways: dict[tuple[int | str, int | str], tuple[float, float]] = {}
         self._speeds: dict[tuple[int, str], tuple[float | None, float | None]] = {}
         if isinstance(machine, int):
             if not 1 <= machine <= MOST_WORKERS:
                 raise InputError(f"found {machine} workers; expected 1 to {MOST_WORKERS}", where="Virtual")
             self.kinds, self.node_of = ["cpu"] * machine, [0] * machine
+            self.place_of = [self._place(0, None, None)] * machine
         elif hasattr(machine, "groups"):
             self._from_cluster(machine)
         else:
             self.kinds = [str(kind) for kind in machine]
             self.node_of = list(range(len(self.kinds)))
             self.nodes = tuple(f"n{i}" for i in self.node_of)
+            self.place_of = [self._place(node, None, None) for node in self.node_of]
         if not self.kinds:
             raise InputError("there are no workers: no node states its cores, and there are no devices", where="Virtual")
         self.workers_of: list[list[int]] = [[] for _ in self.nodes]
@@ -55,14 +67,56 @@ class Site:
                 raise InputError(f"{cluster.name} has more than {MOST_WORKERS} cores and devices; take a slice of it", where="Virtual")
             self.kinds += kinds
             self.node_of += [number] * len(kinds)
+            own = self._place(number, None, node.memory().size if node.memories else None)
+            self.place_of += [own] * node.cores
+            for device in node.devices:
+                apart = device.memory is not None and self._reachable(number, device.index)
+                self.place_of.append(self._place(number, f"device:{device.index}", device.memory.size) if apart else own)
         self.nodes = tuple(names)
+
+    def _place(self, node: int, part: str | None, size: Any) -> int:
+        if part is None:
+            self.node_memory.append(float(size) if size else math.inf)
+        capacity = self._memory if self._memory is not None else size
+        self.place_node.append(node)
+        self.place_part.append(part)
+        self.capacities.append(math.inf if capacity is None else float(capacity))
+        return len(self.place_node) - 1
+
+    def _reachable(self, node: int, device: int) -> bool:
+        """True when the cluster says how fast a device is reached; where it does not, the node's memory stands for the device's too."""
+        assert self.cluster is not None
+        if not self.cluster.node(node).sockets:
+            return False
+        way = self.cluster.path(f"n{node}/socket:0", f"n{node}/device:{device}")
+        return way.latency is not None and way.rate is not None
+
+    def home(self, data: Data) -> int:
+        """The memory where data lies at the start: `node`, or `node/device:k`; the first when none is stated."""
+        if data.home is None:
+            return 0
+        name, _, part = data.home.partition("/")
+        for place, (node, own) in enumerate(zip(self.place_node, self.place_part)):
+            if self.nodes[node] == name and own == (part or None):
+                return place
+        names = [self.nodes[n] + (f"/{p}" if p else "") for n, p in zip(self.place_node, self.place_part)]
+        raise unknown("home", data.home, names, where=f"data {data.name}")
+
+    def ends(self, source: int, target: int) -> tuple[int | str, int | str]:
+        """Two memories as the ends of a flow."""
+        parts = self.place_part[source], self.place_part[target]
+        nodes = self.place_node[source], self.place_node[target]
+        if parts == (None, None):
+            return nodes
+        return f"n{nodes[0]}/{parts[0] or 'socket:0'}", f"n{nodes[1]}/{parts[1] or 'socket:0'}"
 
     def seconds(self, task: Task, worker: int) -> float:
         """What the task is expected to take on a worker; infinite where it may not run."""
-        kind = self.kinds[worker]
+        kind, cost = self.kinds[worker], task.cost
+        if cost.__class__ is float and kind in task.on:
+            return cost
         if kind not in task.on and not (isinstance(task.cost, dict) and kind in task.cost):
             return math.inf
-        cost = task.cost
         if cost is None:
             return 0.0
         if isinstance(cost, Work):
@@ -96,10 +150,13 @@ class Site:
         return float(device.peak[precision] or 0.0) or None, float(bandwidth) if bandwidth else None
 
     def transfer_s(self, nbytes: float, source: int, target: int) -> float:
-        """Seconds to move bytes between two nodes when nothing else moves."""
+        """Seconds to move bytes between two memories when nothing else moves."""
         if source == target or not nbytes:
             return 0.0
         if self.cluster is not None:
-            alpha, beta = self.cluster.alpha_beta(f"n{source}", f"n{target}")
+            ends = self.ends(source, target)
+            if ends not in self._ways:
+                self._ways[ends] = self.cluster.alpha_beta(*(f"n{end}" if isinstance(end, int) else end for end in ends))
+            alpha, beta = self._ways[ends]
             return alpha + nbytes * beta
         return self.latency + nbytes / self.bandwidth

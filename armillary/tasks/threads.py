@@ -65,6 +65,8 @@ class _ThreadRun:
         self.cancelled: list[str] = []
         self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
+        #: Tasks that bodies added under a key, by the number of the task that did.
+        self.added: dict[tuple[int, Any], Task] = {}
         self.saved: dict[int, list[tuple[Any, Any]]] = {}
         #: A task that was popped and does not fit yet: nothing passes it.
         self.head: Task | None = None
@@ -177,8 +179,16 @@ class _ThreadRun:
                         return task
                     self.head = task
             self.idle += 1
-            self.wake.wait()
+            self.wake.wait(self._asked() if events.polling() else None)
             self.idle -= 1
+
+    def _asked(self) -> float:
+        """Serve what is polled while there is nothing else to do; how long to wait then (not long: a wake-up in between is missed)."""
+        self.lock.release()
+        try:
+            return events.serve_polls()
+        finally:
+            self.lock.acquire()
 
     def _end(
         self, task: Task, worker: int, attempt: int, started: int, body_ended: int, ended: int, result: Any, error: BaseException | None,
@@ -236,7 +246,7 @@ class _ThreadRun:
     # External events and new tasks
 
     def _context(self, task: Task, worker: int, attempt: int) -> events.Context:
-        return events.Context(task.key, attempt, lambda context: None, partial(self._add, task))
+        return events.Context(task.key, attempt, lambda context: None, partial(self._add, task), self.graph.handle)
 
     def _defer(
         self, context: events.Context, task: Task, worker: int, attempt: int, started: int, body_ended: int, result: Any,
@@ -263,17 +273,32 @@ class _ThreadRun:
 
     def _add(self, parent: Task, *args: Any, **how: Any) -> Task:
         with self.lock:
+            before = self.added.get((parent.id, how.get("key")))
+            if before is not None:
+                return before
             known = len(self.graph.tasks)
-            task = self.graph.add(*args, **how)
-            self.graph.seal()
-            now = time.monotonic_ns() - self.origin
-            for new in self.graph.tasks[known:]:
-                self.pool.check([new], "Threads")
-                self.ready_at.append(now)
-                self.submitted_at[new.id] = now
-                if self.progress.join(new):
-                    self.policy.push(new)
-                elif self.progress.state[new.id] > DONE:
-                    self._cancel([new], now)
-            self.wake.notify_all()
+            fits = False
+            try:
+                task = self.graph.add(*args, **how)
+                self.graph.seal()
+                self.pool.check(self.graph.tasks[known:], "Threads")
+                fits = True
+            finally:
+                self._joined(self.graph.tasks[known:], fits)
+            if how.get("key") is not None:
+                self.added[parent.id, how["key"]] = task
         return task
+
+    def _joined(self, tasks: list[Task], fits: bool) -> None:
+        now = time.monotonic_ns() - self.origin
+        for new in tasks:
+            self.ready_at.append(now)
+            self.submitted_at[new.id] = now
+            if not fits:
+                self.progress.refuse(new)
+                self._cancel([new], now)
+            elif self.progress.join(new):
+                self.policy.push(new)
+            elif self.progress.state[new.id] > DONE:
+                self._cancel([new], now)
+        self.wake.notify_all()

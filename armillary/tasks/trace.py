@@ -161,8 +161,8 @@ class Trace:
         return (self["kind"] != LINK) & (self["worker"] >= 0)
 
     def utilisation(self, cores: int | None = None) -> float:
-        """Share of the cores' time in which a body held them: sum of (body_ended − started) · cores over cores · makespan."""
-        total = cores if cores is not None else int(self.resources.get("cores", 1)) * len(self.nodes)
+        """Share of the workers' time in which a body held them: sum of (body_ended − started) · cores over workers · makespan."""
+        total = cores if cores is not None else self.workers
         held = ((self["body_ended"] - self["started"]) * self["cores"])[self._busy()].sum()
         return float(held) / (max(1, total) * max(1.0, float(self["ended"].max(initial=0))))
 
@@ -175,7 +175,8 @@ class Trace:
     def path(self, graph: Graph) -> RealisedPath:
         """The realised critical path: from the task that ended last back along the predecessors that ended last."""
         good = self._busy() & (self["status"] == DONE)
-        row_of = {int(t): r for t, r in zip(self["task"][good], np.flatnonzero(good))}
+        # The first time that each ended well: one that ran again made lost data, which its readers waited for.
+        row_of = {int(t): r for t, r in zip(self["task"][good][::-1], np.flatnonzero(good)[::-1])}
         if not row_of:
             return RealisedPath((), 0.0, 0.0, 0.0)
         moved: dict[int, int] = {}

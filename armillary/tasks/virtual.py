@@ -12,22 +12,26 @@ import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import InputError, unknown
 from armillary.tasks import events
-from armillary.tasks.bodies import call_here, keep_written
-from armillary.tasks.copies import Copies, Layer
+from armillary.tasks.bodies import call_here, keep_written, restore, snapshot, value_of
+from armillary.tasks.graph import Work
+from armillary.tasks.plain import run_plainly
 from armillary.tasks.policies import PLACING, REAL, policy_for
-from armillary.tasks.progress import DONE, FAILED, Progress
+from armillary.tasks.progress import DONE, FAILED, READY, Progress
 from armillary.tasks.run import Run, WorkerLost
+from armillary.tasks.seats import Reservation, Seats
 from armillary.tasks.site import Site
-from armillary.tasks.trace import KINDS, LINK, Recorder, Trace
+from armillary.tasks.trace import KINDS, Recorder, Trace
+from armillary.tasks.transfers import Started, Transfers, check_room
 
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
     from armillary.tasks.graph import Graph, Task
+    from armillary.tasks.memories import Layer
 
 
 class Virtual:
@@ -35,7 +39,9 @@ class Virtual:
 
     `noise` is the sigma of the log-normal factor on costs; `execute` also calls the bodies; `failures` maps node names to the second at
     which they die; `overhead` is seconds a task on the submitting core and `submit_rate` tasks a second. Without a cluster a transfer
-    takes `latency + bytes / bandwidth`. `backfill` lets small tasks pass a gang that waits, unless that would delay it.
+    takes `latency + bytes / bandwidth`. `memory` bounds the bytes of copies in each memory (the cluster's sizes where None, unbounded
+    where it states none); `resources` are what each node has beside cores and devices. `backfill` lets tasks pass one that waits for
+    several workers, unless that would delay it.
     """
 
     def __init__(
@@ -50,15 +56,21 @@ class Virtual:
         submit_rate: float = math.inf,
         latency: float = 0.0,
         bandwidth: float = math.inf,
+        memory: float | None = None,
+        resources: Mapping[str, float] | None = None,
         backfill: bool = False,
     ) -> None:
         for name, value in (("noise", noise), ("overhead", overhead), ("latency", latency)):
             if not 0 <= value < math.inf:
                 raise InputError(f"{name}: found {value!r}; expected a finite number that is not negative", where="Virtual")
-        for name, value in (("submit_rate", submit_rate), ("bandwidth", bandwidth)):
+        for name, value in (("submit_rate", submit_rate), ("bandwidth", bandwidth), ("memory", memory if memory is not None else 1.0)):
             if not value > 0:
                 raise InputError(f"{name}: found {value!r}; expected a number above 0", where="Virtual")
-        self.site = Site(machine, latency, bandwidth)
+        for name, value in (resources or {}).items():
+            if not 0 <= value < math.inf:
+                raise InputError(f"resources.{name}: found {value!r}; expected a finite number that is not negative", where="Virtual")
+        self.site = Site(machine, latency, bandwidth, memory)
+        self.resources = dict(resources or {})
         self.noise, self.seed, self.execute = noise, seed, execute
         self.failures = dict(failures or {})
         for node in self.failures:
@@ -81,48 +93,37 @@ def normal(key: str, seed: int) -> float:
     return math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
 
 
-class _Started:
-    """A task that was given workers: waits for its inputs, then runs."""
-
-    __slots__ = ("attempt", "handle", "missing", "started", "task", "until", "workers")
-
-    def __init__(self, task: Task, workers: list[int], attempt: int) -> None:
-        self.task, self.workers, self.attempt = task, workers, attempt
-        self.missing = 0
-        self.handle: Any = None
-        self.started = 0.0
-        #: When it is expected to give its workers back.
-        self.until = math.inf
-
-
 class _VirtualRun:
     def __init__(self, executor: Virtual, graph: Graph, policy: Any, on_error: str, seed: int) -> None:
-        from armillary.engine import Network, Simulation
+        from armillary.engine import Simulation
 
         self.executor, self.graph, self.site = executor, graph, executor.site
         site = self.site
         self.sim = Simulation()
-        self.network = Network(self.sim, site.cluster) if site.cluster is not None else None
-        self._check_needs()
+        self.seats = Seats(site, executor.resources)
+        self._check_needs(graph.tasks)
         self.progress = Progress(graph, on_error)
         self.recorder = Recorder()
-        self.copies = Copies({name: i for i, name in enumerate(site.nodes)})
-        self.moves = len(site.nodes) > 1 and any(data.nbytes for data in graph.handles)
+        self.data: Transfers | None = None
+        if len(site.place_node) > 1 and any(data.nbytes for data in graph.handles):
+            for data in graph.handles:
+                site.home(data)
+            check_room(graph, site)
+            self.data = Transfers(self.sim, site, graph, self.recorder, bool(executor.failures), self._inputs_are_there, self._unstart)
         self._policies(policy, seed)
-        self.idle: dict[str, list[int]] = {kind: [] for kind in site.first}
-        for worker, kind in enumerate(site.kinds):
-            self.idle[kind].append(worker)
-        for workers in self.idle.values():
-            heapify(workers)
-        self.is_idle = bytearray(b"\x01" * len(site.kinds))
-        self.dead = bytearray(len(site.kinds))
-        self.running: dict[int, _Started] = {}
-        #: A gang that waits for its nodes: nothing passes it, except by backfilling.
+        self.kind_of = [KINDS.index(kind) if kind in KINDS else KINDS.index("host") for kind in site.kinds]
+        self.running: dict[int, Started] = {}
+        #: A task that waits for several workers or for room: nothing passes it, except by backfilling.
         self.head: Task | None = None
+        #: Tasks that run again to make lost data, each with the tasks that wait for it.
+        self.again: dict[int, list[Task]] = {}
         self.results: dict[int, Any] = {}
         self.failed: dict[str, BaseException] = {}
         self.cancelled: list[str] = []
+        self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
+        #: Tasks that bodies added under a key, by the number of the task that did.
+        self.added: dict[tuple[int, Any], Task] = {}
         self.ready_at = [0.0] * len(graph.tasks)
         self.submitted_at = [executor.gap * (i + 1) if executor.gap else 0.0 for i in range(len(graph.tasks))]
         self.asked = False
@@ -137,9 +138,9 @@ class _VirtualRun:
         # What policies may ask, of this run only.
         site: Any = copy(self.site)
         site.now = lambda: self.sim.now
-        site.alive = lambda worker: not self.dead[worker]
-        site.fetch_s = self._fetch_s
-        site.bytes_here = self._bytes_here
+        site.alive = lambda worker: not self.seats.dead[worker]
+        site.fetch_s = self.data.fetch_s if self.data is not None else lambda task, worker: 0.0
+        site.bytes_here = self.data.bytes_here if self.data is not None else lambda task, worker: 0
         for each in self.policies.values():
             if hasattr(each, "prepare"):
                 each.prepare(self.graph, site)
@@ -151,37 +152,55 @@ class _VirtualRun:
             self.policies[key] = self.made()
         return self.policies[key]
 
-    def _check_needs(self) -> None:
-        most: dict[str, int] = {}
-        for kind in self.site.first:
-            most[kind] = max(sum(self.site.kinds[w] == kind for w in workers) for workers in self.site.workers_of)
-        for task in self.graph.tasks:
+    def _check_needs(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if task.on[0] in self.site.first and (task.cost is None or task.cost.__class__ is float):
+                continue
             if not any(math.isfinite(self.site.seconds(task, worker)) for worker in self.site.first.values()):
                 kinds = ", ".join(self.site.first)
                 what = f"task {task.key} runs on {', '.join(task.on)} with cost {task.cost}"
                 raise InputError(f"{what}; the workers are {kinds}", where="Virtual")
-            if task.needs is None and task.nodes == 1:
-                continue
-            for resource, amount in (task.needs or {}).items():
-                has = most.get("cpu" if resource == "cores" else resource.removesuffix("s"), 0)
-                if amount > has:
-                    raise InputError(f"task {task.key} needs {amount:g} {resource}; no node has more than {has}", where="Virtual")
-            if task.nodes > len(self.site.nodes):
-                raise InputError(f"task {task.key} needs {task.nodes} nodes; there are {len(self.site.nodes)}", where="Virtual")
+        self.seats.check(tasks)
 
     def go(self) -> Run:
         for node, at in self.executor.failures.items():
             self.sim.at(float(at), self._node_dies, self.site.nodes.index(node))
-        self._push(self.progress.start())
-        self._dispatch()
-        self.sim.run()
+        if self._is_plain():
+            (policy,) = self.policies.values()
+            ((kind, idle),) = self.seats.idle.items()
+            seconds = self._charged if self.executor.noise else partial(self.site.seconds, worker=self.site.first[kind])
+            run_plainly(self.graph, self.progress, self.recorder, policy, idle, self.kind_of[0], self.site.node_of, seconds)
+        else:
+            self._push(self.progress.start())
+            self._dispatch()
+            self.sim.run()
+        if self.unfinished:
+            raise events.Unfinished(f"events that can no longer happen: tasks {', '.join(self.unfinished[:10])}")
+        if self.progress.left and not self.progress.stopped:
+            for task in [t for t in self.graph.tasks if self.progress.state[t.id] == READY]:
+                self._give_up(task, WorkerLost(f"no worker is left that can run task {task.key}"))
         if self.progress.left:
             self._cancel(self.progress.cancel_rest())
-        trace = Trace.of(self.recorder, self.graph, len(self.site.kinds), self._resources(), self.site.nodes)
+        has = {name: amount for name, amount in self.seats.has.items() if amount < math.inf}
+        has |= {f"{kind}s": float(count) for kind, count in self.seats.most.items() if kind != "cpu"}
+        has["cores"] = float(max(len(workers) for workers in self.site.workers_of))
+        trace = Trace.of(self.recorder, self.graph, len(self.site.kinds), has, self.site.nodes)
         return Run(trace, trace.makespan, self.failed, self.cancelled, self.results)
 
-    def _resources(self) -> dict[str, float]:
-        return {"cores": float(max(len(workers) for workers in self.site.workers_of))}
+    def _is_plain(self) -> bool:
+        """True when nothing but the policy decides who runs when: no data that moves, no needs, no calls, nodes that stay."""
+        executor = self.executor
+        if self.data is not None or self.one or executor.execute or executor.failures or executor.gap or len(self.site.first) > 1:
+            return False
+        alike = len(self.policies) == 1 and all(len(on) == 1 for on in self.policies)
+        return alike and all(task.needs is None and task.nodes == 1 and task.cost.__class__ is not Work for task in self.graph.tasks)
+
+    def _charged(self, task: Task, worker: int | None = None) -> float:
+        """Seconds that the task takes: its cost there, with noise."""
+        seconds = self.site.seconds(task, self.site.first[task.on[0]] if worker is None else worker)
+        if self.executor.noise:
+            seconds *= math.exp(self.executor.noise * normal(task.key, self.executor.seed))
+        return seconds
 
     # Giving tasks to workers
 
@@ -215,15 +234,15 @@ class _VirtualRun:
                     self._fill(task)
                 return
         for on, policy in self.policies.items():
-            for kind in self.idle if self.one else on:
-                if self.head is None and kind in self.idle:
-                    self._serve(policy, self.idle[kind])
+            for kind in self.seats.idle if self.one else on:
+                if self.head is None and kind in self.seats.idle:
+                    self._serve(policy, self.seats.idle[kind])
 
     def _serve(self, policy: Any, idle: list[int]) -> None:
         passed: list[int] = []
         while idle and self.head is None:
             worker = heappop(idle)
-            if not self.is_idle[worker] or self.dead[worker]:
+            if not self.seats.is_idle[worker] or self.seats.dead[worker]:
                 continue
             task = policy.pop(worker)
             if task is None:
@@ -233,182 +252,155 @@ class _VirtualRun:
             elif not self._try(task, worker):
                 passed.append(worker)
                 self.head = task
+            elif self.seats.is_idle[worker]:
+                heappush(idle, worker)  # the task sits elsewhere, or waits for lost data
         for worker in passed:
             heappush(idle, worker)
         if self.head is not None and self.executor.backfill:
             self._fill(self.head)
 
-    def _try(self, task: Task, worker: int | None) -> bool:
-        """Start the task on this worker, or wherever it fits; False when it has to wait."""
-        if task.needs is None and task.nodes == 1 and worker is not None:
-            chosen: list[int] | None = [worker]
-        else:
-            chosen = self._fits(task, self._free())
+    def _try(self, task: Task, worker: int | None, chosen: list[int] | None = None) -> bool:
+        """Start the task on these workers, or wherever it fits; False when it has to wait."""
+        if self.data is not None and task.accesses:
+            lost = self.data.lost(task, task.id in self.again)
+            if lost is not None:
+                self._recover(lost, task)
+                return True
+        if chosen is None:
+            if task.needs is None and task.nodes == 1 and worker is not None:
+                chosen = [worker]
+            else:
+                chosen = self.seats.fits(task, self.seats.empty(), self.seats.free)
         if chosen is None:
             return False
-        started = _Started(task, chosen, self.attempts.get(task.id, 0) + 1)
-        for one in chosen:
-            self.is_idle[one] = 0
+        started = Started(task, chosen, self.attempts.get(task.id, 0) + 1, task.id in self.again)
+        if self.data is not None and task.accesses and not self.data.claim(started, self.site.place_of[chosen[0]]):
+            return False
+        self.seats.take(chosen, task)
         self.running[task.id] = started
         started.until = self.sim.now + self.site.seconds(task, chosen[0])
-        if self.moves and task.accesses:
-            self._fetch(started)
         if not started.missing:
             self._begin(started)
         return True
 
-    def _free(self) -> list[list[int]]:
-        return [[w for w in workers if self.is_idle[w] and not self.dead[w]] for workers in self.site.workers_of]
-
-    def _fits(self, task: Task, free: list[list[int]]) -> list[int] | None:
-        """Workers for a task that needs several: the cores and devices of one rank on each of `nodes` nodes."""
-        wanted = {"cpu": task.cores if "cpu" in task.on else 0}
-        for resource, amount in (task.needs or {}).items():
-            if resource != "cores":
-                wanted[resource.removesuffix("s")] = int(amount)
-        if not any(wanted.values()):
-            wanted[task.on[0]] = 1
-        chosen: list[int] = []
-        nodes = 0
-        for workers in free:
-            mine: list[int] = []
-            for kind, count in wanted.items():
-                some = [w for w in workers if self.site.kinds[w] == kind][:count]
-                mine += some
-                if len(some) < count:
-                    break
-            else:
-                chosen += mine
-                nodes += 1
-                if nodes == task.nodes:
-                    return chosen
-        return None
-
-    def _fill(self, gang: Task) -> None:
-        """Start tasks that end before the waiting gang can start, or use no worker that it will need."""
-        free, when, reserved = self._free(), math.inf, set[int]()
-        for other in sorted(self.running.values(), key=lambda s: (s.until, s.task.id)):
-            for worker in other.workers:
-                free[self.site.node_of[worker]].append(worker)
-            found = self._fits(gang, free)
-            if found is not None:
-                when, reserved = other.until, set(found)
-                break
+    def _fill(self, head: Task) -> None:
+        """Start tasks that end before the waiting one can start, or leave it what it needs at that time."""
+        ends = [(s.until, s.task.id, s.workers, s.task) for s in self.running.values()]
+        reserved = Reservation(self.seats, head, ends, self.sim.now)
+        seats = self.seats
         for on, policy in self.policies.items():
             refused: list[Task] = []
-            for kind in on if not self.one else tuple(self.idle):
-                for worker in sorted(w for w in self.idle.get(kind, ()) if self.is_idle[w] and not self.dead[w]):
-                    while (task := policy.pop(worker)) is not None:
-                        fits = task.nodes == 1 and task.needs is None
-                        if fits and (worker not in reserved or self.sim.now + self.site.seconds(task, worker) <= when):
-                            self._try(task, worker)
-                            break
-                        refused.append(task)
-            for task in refused:
-                policy.push(task)
+            for kind in on if not self.one else tuple(seats.idle):
+                for worker in sorted(w for w in {*seats.idle.get(kind, ())} if seats.is_idle[w] and not seats.dead[w]):
+                    while seats.is_idle[worker] and (task := policy.pop(worker)) is not None:
+                        if not self._passes(task, worker, reserved):
+                            refused.append(task)
+            if hasattr(policy, "put_back"):
+                policy.put_back(refused)
+            else:
+                for task in refused:
+                    policy.push(task)
+
+    def _passes(self, task: Task, worker: int, reserved: Reservation) -> bool:
+        """Start the task now if that does not delay the one that waits."""
+        idle, kinds = self.seats.empty(), self.site.kinds
+        if task.needs is None and task.nodes == 1:
+            options = [[worker]]
+            if not self.one:
+                options += [[w] for workers in idle for w in workers if kinds[w] == kinds[worker] and w != worker]
+        else:
+            fit = self.seats.fits(task, idle, self.seats.free)
+            options = [fit] if fit is not None else []
+        for workers in options:
+            ends_in_time = self.sim.now + self.site.seconds(task, workers[0]) <= reserved.when
+            if ends_in_time or reserved.spare(workers, task):
+                return self._try(task, None, workers)
+        return False
 
     # Data
 
-    def _fetch(self, started: _Started) -> None:
-        node = self.site.node_of[started.workers[0]]
-        for access in started.task.accesses:
-            if access.mode != "writes":
-                for layer in self.copies.needed(access):
-                    if node not in layer.nodes:
-                        started.missing += 1
-                        self._move(layer, node, started.task, access.piece.nbytes, [started.task.id])
+    def _inputs_are_there(self, started: Started) -> None:
+        if self.running.get(started.task.id) is started and started.handle is None:
+            self._begin(started)
 
-    def _move(self, layer: Layer, node: int, task: Task, nbytes: int, waits: list[int]) -> None:
-        """Bring a layer to a node for a task; `waits` are the started tasks that go on when it is there."""
-        waiting = layer.coming.get(node)
-        if waiting is not None:
-            waiting += waits
-            return
-        layer.coming[node] = waits
-        source = next(iter(layer.nodes))
-        nbytes = min(nbytes, layer.nbytes)
-        done = partial(self._moved, layer, source, node, task, self.sim.now, nbytes)
-        if self.network is not None:
-            callbacks = self.network.flow(source, node, nbytes).callbacks
-            assert callbacks is not None
-            callbacks.append(lambda flow: done())
+    def _unstart(self, started: Started) -> None:
+        """What a task waited for can no longer come: it gives its workers back and is ready as before."""
+        if self.running.get(started.task.id) is started:
+            self._leave(started)
+            self._push([started.task])
+            self._ask()
+
+    def _leave(self, started: Started) -> None:
+        del self.running[started.task.id]
+        if self.data is not None and started.task.accesses:
+            self.data.release(started)
+        self.seats.leave(started.workers, started.task)
+
+    def _recover(self, lost: Layer, task: Task) -> None:
+        """The task waits until lost data is made again by the task that wrote it; what was there at the start cannot be."""
+        if lost.writer < 0:
+            self._give_up(task, WorkerLost(f"data {lost.data.name}, which task {task.key} needs, was lost with the node that was its home"))
+        elif lost.writer in self.again:
+            self.again[lost.writer].append(task)
         else:
-            self.sim.after(self.site.transfer_s(nbytes, source, node), done)
+            self.again[lost.writer] = [task]
+            self._push([self.graph.tasks[lost.writer]])
+            self._ask()
 
-    def _moved(self, layer: Layer, source: int, node: int, task: Task, since: float, nbytes: int) -> None:
-        layer.nodes[node] = None
-        begun, ended = _ns(since), _ns(self.sim.now)
-        self.recorder.row(task, node, DONE, 1, begun, begun, begun, ended, ended, source, LINK, nbytes, nbytes)
-        for number in layer.coming.pop(node):
-            started = self.running.get(number)
-            if started is not None and started.missing and self.site.node_of[started.workers[0]] == node:
-                started.missing -= 1
-                if not started.missing:
-                    self._begin(started)
+    def _give_up(self, task: Task, error: BaseException) -> None:
+        """The task cannot run, nor what depends on it, nor what waits for data that it should have made again."""
+        waiting = self.again.pop(task.id, None)
+        if waiting is None:
+            now = _ns(self.sim.now)
+            self.failed[task.key] = error
+            times = (_ns(self.submitted_at[task.id]), _ns(self.ready_at[task.id]), now, now, now)
+            self.recorder.row(task, -1, FAILED, self.attempts.get(task.id, 0) + 1, *times)
+            ready, cancelled = self.progress.fail(task)
+            self._cancel(cancelled)
+            self._push(ready)
+        for other in waiting or ():
+            self._give_up(other, error)
 
     def _send_ahead(self, task: Task) -> None:
         """What a task wrote goes to the workers that are already known to read it."""
-        if self.places is None:
-            return
-        for number in task.after:
-            worker = self.places.planned(self.graph.tasks[number])
-            if worker >= 0:
-                node = self.site.node_of[worker]
-                for access in self.graph.tasks[number].accesses:
-                    if access.mode != "writes":
-                        for layer in self.copies.needed(access):
-                            if node not in layer.nodes and node not in layer.coming:
-                                self._move(layer, node, self.graph.tasks[number], access.piece.nbytes, [])
-
-    def _fetch_s(self, task: Task, worker: int) -> float:
-        node, total = self.site.node_of[worker], 0.0
-        for access in task.accesses:
-            if access.mode != "writes":
-                for layer in self.copies.needed(access):
-                    if node not in layer.nodes:
-                        total += self.site.transfer_s(min(layer.nbytes, access.piece.nbytes), next(iter(layer.nodes)), node)
-        return total
-
-    def _bytes_here(self, task: Task, worker: int) -> int:
-        node = self.site.node_of[worker]
-        reads = [access for access in task.accesses if access.mode != "writes"]
-        return sum(min(layer.nbytes, a.piece.nbytes) for a in reads for layer in self.copies.needed(a) if node in layer.nodes)
+        if self.places is not None and self.data is not None:
+            for number in task.after:
+                worker = self.places.planned(self.graph.tasks[number])
+                if worker >= 0:
+                    self.data.send_ahead(self.graph.tasks[number], worker)
 
     # Running and ending
 
-    def _begin(self, started: _Started) -> None:
-        seconds = self.site.seconds(started.task, started.workers[0])
+    def _begin(self, started: Started) -> None:
+        lead = started.workers[0]
         started.started = self.sim.now
-        started.until = self.sim.now + seconds
-        if self.executor.noise:
-            seconds *= math.exp(self.executor.noise * normal(started.task.key, self.executor.seed))
-        started.handle = self.sim.after(seconds, self._ended, started)
+        started.until = self.sim.now + self.site.seconds(started.task, lead)
+        started.handle = self.sim.after(self._charged(started.task, lead), self._ended, started)
 
-    def _ended(self, started: _Started) -> None:
+    def _ended(self, started: Started) -> None:
         task, error, result = started.task, None, None
-        if self.executor.execute:
+        if self.executor.execute and not started.again:
             result, error = self._call(task, started.attempt)
         self._finish(started, result, error)
 
-    def _finish(self, started: _Started, result: Any, error: BaseException | None) -> None:
+    def _finish(self, started: Started, result: Any, error: BaseException | None) -> None:
         task = started.task
-        del self.running[task.id]
+        self._leave(started)
         self._record(started, DONE if error is None else FAILED)
-        for worker in started.workers:
-            self.is_idle[worker] = 1
-            heappush(self.idle[self.site.kinds[worker]], worker)
         lead = started.workers[0]
-        if error is None:
+        if error is None and self.data is not None and task.accesses:
+            self.data.ended(started)
+        if started.again:
+            self.attempts[task.id] = started.attempt
+            ready = self.again.pop(task.id) if error is None else [task]
+        elif error is None:
             if result is not None:
                 self.results[task.id] = result
-            if self.moves:
-                for access in task.accesses:
-                    if access.mode != "reads":
-                        self.copies.write(access, self.site.node_of[lead])
+            if self.executor.failures:
+                self.attempts[task.id] = started.attempt
             ready = self.progress.done(task)
             self._policy(task).on_finish(task, lead, self.sim.now - started.started)
-            if self.moves:
-                self._send_ahead(task)
+            self._send_ahead(task)
         else:
             self.attempts[task.id] = started.attempt
             if started.attempt <= task.retries and not self.progress.stopped:
@@ -420,25 +412,25 @@ class _VirtualRun:
         self._push(ready)
         self._ask()
 
-    def _record(self, started: _Started, status: int) -> None:
+    def _record(self, started: Started, status: int) -> None:
         """One row for each node of the task."""
-        task, seen = started.task, set()
-        begun, ended = _ns(started.started if started.handle is not None else self.sim.now), _ns(self.sim.now)
+        task, now = started.task, self.sim.now
+        begun, ended = _ns(started.started if started.handle is not None else now), _ns(now)
+        times = (_ns(self.submitted_at[task.id]), _ns(self.ready_at[task.id]), begun, ended, ended)
+        seen: set[int] = set()
         for worker in started.workers:
             node = self.site.node_of[worker]
             if node not in seen:
                 seen.add(node)
-                kind = self.site.kinds[worker]
-                number = KINDS.index(kind) if kind in KINDS else 3
-                times = (_ns(self.submitted_at[task.id]), _ns(self.ready_at[task.id]), begun, ended, ended)
-                self.recorder.row(task, worker, status, started.attempt, *times, node, number)
+                self.recorder.row(task, worker, status, started.attempt, *times, node, self.kind_of[worker])
 
     def _call(self, task: Task, attempt: int) -> tuple[Any, BaseException | None]:
         """Really call the body, and wait for its events."""
         over = threading.Event()
-        events.enter(lambda: events.Context(task.key, attempt, lambda context: over.set(), self._add))
+        events.enter(lambda: events.Context(task.key, attempt, lambda context: over.set(), partial(self._add, task), self.graph.handle))
         result: Any = None
         error: BaseException | None = None
+        saved = snapshot(task, value_of) if task.retries else []
         try:
             result = call_here(task, self.results)
             keep_written(task, result)
@@ -450,19 +442,40 @@ class _VirtualRun:
             context.settle(1, error)
             over.wait()
             error = context.error
+            if context.abandoned:
+                self.unfinished.append(task.key)
+        if error is not None:
+            restore(saved)
         return result, error
 
-    def _add(self, *args: Any, **how: Any) -> Task:
-        known = len(self.graph.tasks)
-        task = self.graph.add(*args, **how)
-        self.graph.seal()
-        for new in self.graph.tasks[known:]:
+    def _add(self, parent: Task, *args: Any, **how: Any) -> Task:
+        before = self.added.get((parent.id, how.get("key")))
+        if before is not None:
+            return before
+        known, fits = len(self.graph.tasks), False
+        try:
+            task = self.graph.add(*args, **how)
+            self.graph.seal()
+            self._check_needs(self.graph.tasks[known:])
+            fits = True
+        finally:
+            self._joined(self.graph.tasks[known:], fits)
+        if how.get("key") is not None:
+            self.added[parent.id, how["key"]] = task
+        return task
+
+    def _joined(self, tasks: list[Task], fits: bool) -> None:
+        for new in tasks:
             self.ready_at.append(self.sim.now)
             self.submitted_at.append(self.sim.now)
-            if self.progress.join(new):
+            if not fits:
+                self.progress.refuse(new)
+                self._cancel([new])
+            elif self.progress.join(new):
                 self._push([new])
+            elif self.progress.state[new.id] > DONE:
+                self._cancel([new])
         self._ask()
-        return task
 
     def _cancel(self, tasks: list[Task]) -> None:
         for task in tasks:
@@ -470,13 +483,19 @@ class _VirtualRun:
             self.cancelled.append(task.key)
 
     def _node_dies(self, node: int) -> None:
-        for worker in self.site.workers_of[node]:
-            self.dead[worker] = 1
-        for started in [s for s in self.running.values() if any(self.dead[w] for w in s.workers)]:
+        lost = self.site.workers_of[node]
+        for worker in lost:
+            self.seats.dead[worker] = 1
+        for policy in self.policies.values():
+            if hasattr(policy, "lost"):
+                policy.lost(lost)
+        for started in [s for s in self.running.values() if any(self.seats.dead[w] for w in s.workers)]:
             if started.handle is not None:
                 started.handle.cancel()
-            started.missing = 0
             self._finish(started, None, WorkerLost(f"node {self.site.nodes[node]} died while it ran task {started.task.key}"))
+        if self.data is not None:
+            self.data.die(node)
+        self._ask()
 
 
 def _ns(seconds: float) -> int:

@@ -25,7 +25,7 @@ from armillary.tasks.shapes import cholesky
 def dask_client() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -141,12 +141,105 @@ def test_a_task_that_ends_after_its_body(executor: Any) -> None:
     assert list(g.run(executor).failed) == ["bad"]
 
 
-@pytest.mark.parametrize("executor", [Threads(2), Processes(1)], ids=["threads", "processes"])
 def test_events_that_nobody_can_complete_end_the_run(executor: Any) -> None:
     g = Graph()
     g.add(bodies.forget, key="lost")
     with pytest.raises(Unfinished, match="lost"):
         g.run(executor)
+
+
+def test_a_body_may_add_tasks_on_every_executor(executor: Any) -> None:
+    g = Graph()
+    a = g.data("a", np.array([1.0, 5.0]))
+    seven = g.add(bodies.grow, a, updates=[a], key="grow")
+    early = g.add(np.sum, a, key="early")
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    # What was submitted before the run reads before what was added in it writes.
+    assert [t.key for t in g.tasks] == ["grow", "early", "doubled", "total", "more"]
+    assert [run.result(t) for t in (seven, early, g.task("total"), g.task("more"))] == [7, 8.0, 4.0, 5.0]
+    assert a.value.tolist() == [4.0, 12.0]
+    assert sorted(run.trace.table()["key"]) == sorted(t.key for t in g.tasks)
+    submitted = dict(zip(run.trace.table()["key"], run.trace["submitted"]))
+    assert submitted["grow"] == 0
+    assert submitted["doubled"] > 0 or isinstance(executor, Virtual)
+
+
+def test_many_short_bodies_that_add_tasks() -> None:
+    """Tasks are sent ahead of each other, and answers come between them."""
+    g = Graph()
+    for k in range(60):
+        g.add(bodies.add_one, k)
+    run = g.run(Processes(1)).raise_first()
+    run.trace.check(g)
+    assert [run.result(g.task(f"after {k}")) for k in range(60)] == list(range(1, 61))
+
+
+def test_a_body_that_is_tried_again_adds_once(executor: Any) -> None:
+    g = Graph()
+    a = g.data("a", np.array([1.0, 5.0]))
+    g.add(bodies.grow_and_fail_once, a, updates=[a], key="grow", retries=1)
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    assert [t.key for t in g.tasks] == ["grow", "doubled"]
+    assert a.value.tolist() == [4.0, 12.0]
+
+
+@pytest.mark.parametrize("executor", [Threads(2), Processes(1), Virtual(2, execute=True)], ids=["threads", "processes", "virtual"])
+def test_an_added_task_that_cannot_run_fails_the_body(executor: Any) -> None:
+    g = Graph()
+    g.add(bodies.grow_wrongly, key="grow")
+    other = g.add(bodies.add, 1, 2)
+    run = g.run(executor, on_error="continue")
+    run.trace.check(g)
+    assert list(run.failed) == ["grow"]
+    assert "never needs 5 licence" in str(run.failed["grow"])
+    assert run.cancelled == ["never"]
+    assert run.result(other) == 3
+
+
+def test_retries_meet_the_data_as_it_was_and_count(executor: Any) -> None:
+    g = Graph()
+    a = g.data("a", np.zeros(3))
+    task = g.add(bodies.fail_twice, a[1:], updates=[a[1:]], retries=2)
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    assert (run.result(task), a.value.tolist()) == (3, [0, 1, 1])
+    assert list(zip(run.trace["attempt"], run.trace.table()["status"])) == [(1, "failed"), (2, "failed"), (3, "done")]
+
+
+def test_a_part_looks_as_numpy_shows_it(executor: Any) -> None:
+    g = Graph()
+    a = g.data("a", np.arange(12.0).reshape(3, 4))
+    seen = [
+        g.add(bodies.shape_and_first, a[index]) for index in (1, (slice(None), 2), slice(None, None, -1), (..., slice(1, 3)), [2, 0, 2])
+    ]
+    g.add(bodies.increment, a[::-2, 1], updates=[a[::-2, 1]])
+    run = g.run(executor).raise_first()
+    assert [run.result(t) for t in seen] == [((4,), 4.0), ((3,), 2.0), ((3, 4), 8.0), ((3, 2), 1.0), ((3, 4), 8.0)]
+    assert a.value[:, 1].tolist() == [2, 5, 10]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_executor_gives_what_one_after_the_other_gives(executor: Any, seed: int) -> None:
+    def build() -> tuple[Graph, np.ndarray]:
+        draws = np.random.default_rng(seed)
+        g, value = Graph(), np.arange(40.0)
+        a = g.data("a", value)
+        for k in range(30):
+            start, length, step = (int(draws.integers(*span)) for span in ((0, 30), (1, 10), (1, 4)))
+            mode = ("reads", "writes", "updates")[draws.integers(3)]
+            piece = a[start : start + length : step]
+            g.add(bodies.mix, piece, mode, k, **{mode: [piece]})  # type: ignore[arg-type]
+        return g, value
+
+    one, expected = build()
+    results = [bodies.mix(t.args[0].of(expected), *t.args[1:]) for t in one.tasks]
+    g, value = build()
+    run = g.run(executor).raise_first()
+    run.trace.check(g)
+    assert np.array_equal(value, expected)
+    assert [run.result(t) for t in g.tasks] == results
 
 
 def test_more_than_any_worker_has_is_refused_before_anything_starts(executor: Any) -> None:
@@ -298,20 +391,62 @@ def test_resources_are_never_over_used() -> None:
     run.trace.check(g)
 
 
-def test_a_retried_body_meets_its_data_as_it_was() -> None:
-    g, tries = Graph(), []
-    a = g.data("a", np.zeros(2))
+def test_arrays_of_pytorch_on_threads() -> None:
+    torch = pytest.importorskip("torch")
+    g = Graph()
+    a = g.data("a", torch.zeros(6))
+    g.add(bodies.fail_twice, a[0:3], updates=[a[0:3]], retries=2)
+    for x in (1.0, 2.0):
+        g.add(bodies.accumulate, a[3:6], x, reduces=[a[3:6]])
+    total = g.add(torch.sum, a)
+    run = g.run(Threads(2)).raise_first()
+    run.trace.check(g)
+    assert float(run.result(total)) == 3 + 9
+    with pytest.raises(InputError, match="processes share NumPy arrays"):
+        g.run(Processes(1))
 
-    def moody(part: np.ndarray) -> None:
-        part += 1
-        tries.append(1)
-        if len(tries) < 3:
-            raise ArithmeticError
 
-    g.add(moody, a, updates=[a], retries=2)
-    run = g.run(Threads(1)).raise_first()
-    assert a.value.tolist() == [1, 1]
-    assert run.trace["attempt"].tolist() == [1, 2, 3]
+def test_an_idle_worker_asks_and_a_thread_does_when_none_is_idle() -> None:
+    gate = threading.Event()
+    asked: set[str] = set()
+
+    def ask() -> bool:
+        asked.add(threading.current_thread().name)
+        if "armillary-polls" in asked:
+            gate.set()
+        return "armillary-polls" in asked
+
+    def ask_idle() -> bool:
+        asked.add(threading.current_thread().name)
+        return "armillary-0" in asked
+
+    g = Graph()
+    g.add(lambda: poll(ask_idle))
+    g.run(Threads(1)).raise_first()
+    asked.clear()
+    g = Graph()
+    g.add(lambda: poll(ask))
+    g.add(gate.wait)  # the only worker is busy until the poll has happened
+    g.run(Threads(1)).raise_first()
+    assert "armillary-polls" in asked
+
+
+def test_events_may_happen_before_the_body_returns() -> None:
+    g = Graph()
+    order: list[str] = []
+
+    def body() -> None:
+        with external(2) as event:
+            event.complete()
+            event.complete()
+            with pytest.raises(TooManyCompletions):
+                event.complete()
+        order.append("body")
+
+    first = g.add(body)
+    g.add(order.append, "after", after=[first])
+    g.run(Threads(2)).raise_first()
+    assert order == ["body", "after"]
 
 
 def test_a_policy_that_breaks_ends_the_run() -> None:
@@ -342,23 +477,42 @@ def test_a_dask_scheduler_that_is_not_there() -> None:
         g.run(OnDask("tcp://127.0.0.1:9"))
 
 
-@pytest.mark.parametrize("executor", ["Threads(1)", "Processes(1)"])
-def test_an_interrupt_ends_a_run_whose_body_never_returns(executor: str, tmp_path: Path) -> None:
-    program = tmp_path / "never.py"
+@pytest.mark.parametrize(
+    ("executor", "body", "number", "code"),
+    [
+        ("Threads(1)", "never_here", signal.SIGINT, -signal.SIGINT),
+        ("Processes(1)", "never", signal.SIGINT, -signal.SIGINT),
+        ("Processes(2)", "never", signal.SIGTERM, 128 + signal.SIGTERM),
+        ("Processes(1, start='fork')", "never", signal.SIGTERM, 128 + signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_a_run_whose_body_never_returns(executor: str, body: str, number: int, code: int, tmp_path: Path) -> None:
+    """Also a body that does not listen to SIGTERM; and nothing is left: no process, no shared memory."""
+    program = tmp_path / "program.py"
     program.write_text(
-        "import threading, sys\n"
-        "from armillary.tasks import Graph, Processes, Threads\n"
-        "def never():\n    print('started', flush=True)\n    threading.Event().wait()\n"
-        f"if __name__ == '__main__':\n    g = Graph()\n    g.add(never)\n    g.run({executor})\n"
+        f"""
+import sys, numpy
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import tasks_bodies
+from armillary.tasks import Graph, Processes, Threads
+if __name__ == "__main__":
+    g = Graph()
+    g.data("a", numpy.zeros(9))
+    g.add(tasks_bodies.{body}, {str(tmp_path / "pid")!r})
+    g.run({executor})
+"""
     )
     process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in said
+    assert process.returncode == code
+    assert ("KeyboardInterrupt" in said) is (number == signal.SIGINT)
     assert "leaked" not in said
+    if body == "never":
+        assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(f"armillary-{process.pid}-")] == []
 
 
 def test_a_policy_may_keep_tasks_for_one_worker() -> None:
@@ -391,3 +545,13 @@ def test_a_dask_worker_killed_in_mid_task_is_survived(tmp_path: Path) -> None:
     run = g.run(OnDask()).raise_first()
     run.trace.check(g)
     assert a.value.tolist() == [2, 2, 2, 2]
+
+
+def test_a_run_that_stops_cancels_only_its_own_futures(dask_client: Any) -> None:
+    other = dask_client.submit(bodies.add, 1, 2, pure=False)
+    g = Graph()
+    g.add(bodies.fail, key="bad")
+    for _ in range(5):
+        g.add(bodies.nothing)
+    assert list(g.run(OnDask(dask_client)).failed) == ["bad"]
+    assert (other.result(), other.status) == (3, "finished")

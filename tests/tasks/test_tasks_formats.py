@@ -71,6 +71,7 @@ def changed(change: Any) -> dict:
         (changed(lambda s, d: s["tasks"][0].update(parents=["t9"])), 'unknown parent "t9"'),
         (changed(lambda s, d: s["tasks"][1].update(parents=["t2"])), "cycle: "),
         (changed(lambda s, d: s["tasks"][0].update(id="t1", parents=[])), "is there twice"),
+        (changed(lambda s, d: s["tasks"][1].update(children=["t8"])), 'unknown child "t8"'),
         (changed(lambda s, d: s["files"][0].update(sizeInBytes=-1)), "not negative"),
         (changed(lambda s, d: s["files"][0].update(sizeInBytes=2**54)), "at most"),
         (changed(lambda s, d: s["files"][0].update(sizeInBytes="many")), "sizeInBytes"),
@@ -82,6 +83,12 @@ def test_a_wrong_workflow_is_refused(tmp_path: Path, document: Any, says: str) -
     with pytest.raises(InputError, match=says) as caught:
         from_wfformat(written(tmp_path, document))
     assert "\n" not in str(caught.value)
+
+
+def test_an_edge_may_be_told_at_either_end(tmp_path: Path) -> None:
+    for change in (lambda s, d: s["tasks"][0].update(parents=[]), lambda s, d: s["tasks"][1].update(children=[])):
+        g = from_wfformat(written(tmp_path, changed(change)))
+        assert [(t.key, t.before) for t in g.tasks] == [("t2", [1]), ("t1", [])]
 
 
 def test_too_many_tasks_are_refused(tmp_path: Path) -> None:
@@ -153,8 +160,20 @@ def test_a_dask_graph_gives_what_dask_gives() -> None:
     g = Graph.from_dask(dsk)
     run = g.run(Threads(2)).raise_first()
     assert run.result(g.task(str(("d", 0)))) == dask.get(dsk, ("d", 0))
+    nested = {"a": 1, "b": (operator.add, (operator.mul, "a", 5), 2)}
+    g = Graph.from_dask(nested)
+    assert (len(g), g.run(Threads(2)).result(g.task("b"))) == (3, dask.get(nested, "b"))
     with pytest.raises(InputError, match="cycle"):
         Graph.from_dask({"a": (abs, "b"), "b": (abs, "a")})
+
+
+def test_a_dask_collection_gives_what_dask_gives() -> None:
+    delayed = pytest.importorskip("dask").delayed
+    three = delayed(operator.add)(1, 2)
+    collection = delayed(operator.mul)(three, delayed(sum)([three, 4]))
+    g = Graph.from_dask(collection)
+    assert (len(g), sorted(t.name for t in g.tasks)) == (3, ["add", "mul", "sum"])
+    assert g.run(Threads(2)).result(g.task(collection.key)) == collection.compute(scheduler="sync")
 
 
 def test_a_trace_leaves_as_parquet_and_csv(tmp_path: Path) -> None:

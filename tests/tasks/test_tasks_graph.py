@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.tasks import Graph, Piece, Reduction, Threads, task
 from armillary.tasks.progress import Progress
-from armillary.tasks.shapes import chain, cholesky, epigenomics, fft, fork_join, lu, mapreduce, montage, qr, random_layered, stencil
+from armillary.tasks.shapes import (
+    chain,
+    cholesky,
+    cybershake,
+    epigenomics,
+    fft,
+    fork_join,
+    lu,
+    mapreduce,
+    montage,
+    qr,
+    random_layered,
+    stencil,
+    wavefront,
+)
 
 
 def test_a_read_waits_for_the_writes_that_it_meets() -> None:
@@ -84,6 +98,34 @@ def test_decorated_functions_name_their_accesses() -> None:
     g.run(Threads(2)).raise_first()
     assert g.tasks[1].before == [0]
     assert x.value.tolist() == [3, 3, 3]
+
+
+def test_decorated_functions_are_given_data_by_keyword_too() -> None:
+    @task(reads=("a",), writes=("b",))
+    def copy(a: np.ndarray, b: np.ndarray) -> None:
+        b[...] = a
+
+    g = Graph()
+    x, y = g.data("x", np.ones(3)), g.data("y", np.zeros(3))
+    g.add(copy, x, kwargs={"b": y})
+    read = g.add(np.sum, y)
+    assert read.before == [0]
+    assert g.run(Threads(2)).result(read) == 3
+
+
+def test_a_list_of_indices_is_the_box_around_them_and_is_not_written() -> None:
+    g = Graph()
+    a = g.data("a", np.arange(8.0))
+    first, second = g.add(None, writes=[a[0:3]]), g.add(None, writes=[a[3:8]])
+    assert g.add(None, reads=[a[[1, 2]]]).before == [first.id]
+    assert g.add(None, reads=[a[[2, 3]]]).before == [first.id, second.id]
+    assert g.add(None, reads=[a[np.array([1, -1])]]).before == [first.id, second.id]
+    assert g.add(None, reads=[a[np.arange(8) > 4]]).before == [second.id]
+    with pytest.raises(InputError, match="cannot be written"):
+        g.add(bodies.increment, a[[1, 2]], updates=[a[[1, 2]]])
+    for wrong in ([], [9], ["x"], [1.5], np.zeros(8, bool)):
+        with pytest.raises(InputError):
+            a[wrong]
 
 
 MODES = ("reads", "writes", "updates", "commutes")
@@ -171,9 +213,14 @@ def test_shapes_are_graphs() -> None:
         random_layered(4, 5),
         montage(4),
         epigenomics(2, 3),
+        cybershake(2, 3),
+        wavefront(3, 3),
     ):
         g.validate()
     assert (chain(5).width(), fork_join(6).width(), len(lu(4)), fft(3).critical_path().seconds) == (1, 6, 4 + 12 + 14, 4)
+    for one in random_layered(3, 4, degree=3, seed=1).tasks:
+        assert len(set(one.before)) == (3 if one.id >= 4 else 0)
+        assert all(one.id // 4 - 1 == number // 4 for number in one.before)
     assert random_layered(3, 4, seed=1).total_work() == random_layered(3, 4, seed=1).total_work()
 
 

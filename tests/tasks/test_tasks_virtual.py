@@ -24,6 +24,7 @@ def test_makespans_by_hand() -> None:
     assert fork_join(6).run(Virtual(3)).seconds == 4
     assert cholesky(3).run(Virtual(100)).seconds == 7
     assert fork_join(6).run(Virtual(3, overhead=1.0)).seconds == 9  # the last of eight is submitted at 8 s
+    assert fork_join(6).run(Virtual(3, submit_rate=0.5)).seconds == 17
 
 
 def heft_example() -> Graph:
@@ -77,6 +78,23 @@ def test_greedy_makespans_lie_within_grahams_bounds(layers: int, width: int, wor
     assert least - 1e-6 <= run.seconds <= (2 - 1 / workers) * least + 1e-6
 
 
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(1, 4), st.integers(0, 99), st.sampled_from(GREEDY), st.sampled_from([0.0, 0.2]))
+@settings(max_examples=60, deadline=None)
+def test_a_plain_run_is_the_same_as_on_the_engine(layers: int, width: int, workers: int, seed: int, policy: str, noise: float) -> None:
+    g = random_layered(layers, width, seed=seed)
+    draws = np.random.default_rng(seed)
+    for task in g.tasks:
+        # Whole seconds and none at all, so that many things happen at one instant.
+        task.cost, task.priority = float(draws.integers(0, 3)), int(draws.integers(3))
+    one = Virtual(("cpu",) * workers if seed % 2 else workers, noise=noise, seed=seed)
+    plain = g.run(one, policy=policy, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("armillary.tasks.virtual._VirtualRun._is_plain", lambda run: False)
+        engine = g.run(one, policy=policy, seed=seed)
+    assert np.array_equal(plain.trace.rows, engine.trace.rows)
+    assert plain.seconds == engine.seconds
+
+
 def test_a_gang_starts_on_all_its_nodes_at_one_instant() -> None:
     g = Graph()
     for _ in range(3):
@@ -90,6 +108,24 @@ def test_a_gang_starts_on_all_its_nodes_at_one_instant() -> None:
             rows = table.filter(table["key"] == key)
             assert (len(rows), rows["started"].n_unique(), rows["node"].n_unique()) == (2, 1, 2)
         assert run.seconds == 30
+        for instant in table["started"]:
+            assert len(table.filter((table["started"] <= instant) & (table["ended"] > instant))) <= 3
+
+
+def test_what_a_trace_says_of_time_by_hand() -> None:
+    """a (2 s) on n0, its 3 bytes come to n1 in 3 s, b (4 s) there: the other worker of each time is idle."""
+    g = Graph()
+    x = g.data("x", nbytes=3)
+    g.add(None, writes=[x], cost=2.0, on=("p",), key="a")
+    g.add(None, reads=[x], cost=4.0, on=("q",), key="b")
+    g.add(None, cost=1.0, on=("p",), key="aside")
+    run = g.run(Virtual(("p", "q"), bandwidth=1.0))
+    run.trace.check(g)
+    assert run.seconds == 9
+    assert run.trace.utilisation() == pytest.approx((2 + 4 + 1) / (2 * 9))
+    assert run.trace.idle() == {0: 6.0, 1: 5.0}
+    path = run.trace.path(g)
+    assert (path.keys, path.compute, path.wait, path.transfer) == (("a", "b"), 6.0, 0.0, 3.0)
 
 
 def test_backfilling_fills_and_does_not_delay_the_gang() -> None:
@@ -135,7 +171,9 @@ def test_work_is_charged_by_the_cluster_and_moved_over_its_network() -> None:
 def test_the_same_trace_in_another_process_with_another_hash_seed() -> None:
     code = (
         "from armillary.tasks import Virtual; from armillary.tasks.shapes import cholesky; import hashlib;"
-        "r = cholesky(6).run(Virtual(('cpu',) * 4, noise=0.2, seed=3), policy='priority'); print(hashlib.sha256(r.trace.rows.tobytes()).hexdigest())"
+        "v = Virtual(('cpu',) * 4, noise=0.2, seed=3, bandwidth=9.0, memory=20, failures={'n2': 9.0});"
+        "r = cholesky(6, tile_bytes=4).run(v, policy='priority', on_error='continue');"
+        "print(len(r.trace), hashlib.sha256(r.trace.rows.tobytes()).hexdigest())"
     )
     said = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONHASHSEED": s}, check=True).stdout

@@ -1,26 +1,56 @@
-"""A Dask graph as a graph of tasks: `{key: (call, argument…)}`, where an argument that is a key is that task's result."""
+"""A Dask graph as a graph of tasks.
+
+In its plain form, `{key: (call, argument…)}`, an argument that is a key is that task's result, and one that is itself a call becomes a
+task of its own. In the form that collections have since 2024, `{key: node}`, a node says which keys it needs and is called with them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from armillary.errors import InputError
 from armillary.tasks.graph import Graph, Task
 
+_HASH = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 
-def from_dask(dsk: Mapping[Any, Any]) -> Graph:
-    """The graph of a Dask graph in its plain form (dicts of tuples); results come by the key's text."""
+
+def from_dask(dsk: Any) -> Graph:
+    """The graph of a Dask graph or of a Dask collection; results come by the key's text."""
+    if hasattr(dsk, "__dask_graph__"):
+        dsk = dsk.__dask_graph__()
+    dsk = dict(dsk)
     graph = Graph("dask")
     made: dict[Any, Task] = {}
     for key in _ordered(dsk):
         value = dsk[key]
-        if isinstance(value, tuple) and value and callable(value[0]):
-            call, args = value[0], tuple(_swap(a, dsk, made) for a in value[1:])
-            made[key] = graph.add(call, *args, key=str(key))
+        if _is_node(value):
+            needed = sorted(value.dependencies, key=str)
+            made[key] = graph.add(call_node, value, needed, *(made[k] for k in needed), key=str(key), name=_name(key))
+        elif _is_call(value):
+            made[key] = graph.add(value[0], *(_swap(a, dsk, made, graph) for a in value[1:]), key=str(key))
         else:
-            made[key] = graph.add(same, _swap(value, dsk, made), key=str(key))
+            made[key] = graph.add(same, _swap(value, dsk, made, graph), key=str(key))
     return graph
+
+
+def call_node(node: Any, keys: list[Any], *values: Any) -> Any:
+    """What a node of a newer Dask graph gives for the results that it needs."""
+    return node(dict(zip(keys, values)))
+
+
+def _is_node(value: Any) -> bool:
+    return hasattr(value, "dependencies") and callable(value)
+
+
+def _is_call(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and callable(value[0])
+
+
+def _name(key: Any) -> str:
+    """A key without its hash: ("sum-0123456789abcdef0123456789abcdef", 0) is named "sum"."""
+    return _HASH.sub("", str(key[0] if isinstance(key, tuple) and key else key))
 
 
 def same(value: Any) -> Any:
@@ -36,18 +66,20 @@ def _is_key(thing: Any, dsk: Mapping[Any, Any]) -> bool:
 
 
 def _parents(thing: Any, dsk: Mapping[Any, Any]) -> list[Any]:
+    if _is_node(thing):
+        return list(thing.dependencies)
     if _is_key(thing, dsk):
         return [thing]
     return [p for item in thing for p in _parents(item, dsk)] if isinstance(thing, list | tuple) else []
 
 
-def _swap(thing: Any, dsk: Mapping[Any, Any], made: dict[Any, Task]) -> Any:
+def _swap(thing: Any, dsk: Mapping[Any, Any], made: dict[Any, Task], graph: Graph) -> Any:
     if _is_key(thing, dsk):
         return made[thing]
-    if isinstance(thing, tuple) and thing and callable(thing[0]):
-        raise InputError("found a call inside the arguments of another; expected a graph whose calls are all keys", where="Dask graph")
+    if _is_call(thing):
+        return graph.add(thing[0], *(_swap(a, dsk, made, graph) for a in thing[1:]))
     if isinstance(thing, list | tuple):
-        items = [_swap(item, dsk, made) for item in thing]
+        items = [_swap(item, dsk, made, graph) for item in thing]
         return items if isinstance(thing, list) else tuple(items)
     return thing
 

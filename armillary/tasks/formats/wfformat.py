@@ -58,9 +58,11 @@ def _newer(workflow: Any, where: str) -> list[Entry]:
     for i, task in enumerate(_get(_get(workflow, "execution", dict, where, {"tasks": []}), "tasks", list, where, [])):
         ran[_get(task, "id", str, f"{where}: workflow.execution.tasks[{i}]")] = (i, task)
     entries = []
+    children: dict[str, list[str]] = {}
     for i, task in enumerate(_get(specification, "tasks", list, where)):
         at = f"{where}: workflow.specification.tasks[{i}]"
         entry = Entry(_get(task, "id", str, at), _get(task, "name", str, at), at, _texts(task, "parents", at))
+        children[entry.key] = _texts(task, "children", at)
         for key, kept in (("inputFiles", entry.reads), ("outputFiles", entry.writes)):
             for file in _texts(task, key, at):
                 if file not in sizes:
@@ -70,11 +72,25 @@ def _newer(workflow: Any, where: str) -> list[Entry]:
             j, execution = ran[entry.key]
             _timed(entry, execution, f"{where}: workflow.execution.tasks[{j}]")
         entries.append(entry)
+    return _with_children(entries, children)
+
+
+def _with_children(entries: list[Entry], children: dict[str, list[str]]) -> list[Entry]:
+    """An edge may be told at either end, or at both."""
+    by_key = {entry.key: entry for entry in entries}
+    if len(by_key) < len(entries):
+        return entries  # refused with its own words by whoever makes the graph
+    for entry in entries:
+        for child in children[entry.key]:
+            if child not in by_key:
+                raise unknown("child", child, by_key, where=entry.where)
+            by_key[child].before.append(entry.key)
     return entries
 
 
 def _older(workflow: Any, where: str) -> list[Entry]:
     entries = []
+    children: dict[str, list[str]] = {}
     for i, task in enumerate(_get(workflow, "tasks", list, f"{where}: workflow")):
         at = f"{where}: workflow.tasks[{i}]"
         key = task.get("id") if isinstance(task, dict) and isinstance(task.get("id"), str) else _get(task, "name", str, at)
@@ -87,13 +103,15 @@ def _older(workflow: Any, where: str) -> list[Entry]:
                 raise unknown("link", link, ("input", "output"), where=spot)
             (entry.reads if link == "input" else entry.writes).append((str(file.get("id") or _get(file, "name", str, spot)), nbytes))
         _timed(entry, task, at)
+        children[entry.key] = _texts(task, "children", at)
         entries.append(entry)
-    # Parents may be named by name where tasks also have ids.
+    # Relatives may be named by name where tasks also have ids.
     ids = {entry.key for entry in entries}
     by_name = {entry.name: entry.key for entry in entries}
     for entry in entries:
-        entry.before = [parent if parent in ids else by_name.get(parent, parent) for parent in entry.before]
-    return entries
+        for relatives in (entry.before, children[entry.key]):
+            relatives[:] = [other if other in ids else by_name.get(other, other) for other in relatives]
+    return _with_children(entries, children)
 
 
 def _timed(entry: Entry, table: Any, at: str) -> None:
