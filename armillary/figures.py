@@ -59,9 +59,16 @@ def wide_range(values: Iterable[float]) -> bool:
 
 
 def panels(
-    lines: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], title: str, x: str, y: str, *, log_x: bool = False, columns: int = 3
+    lines: Mapping[str, Mapping[str, Sequence[tuple[float | str, float]]]],
+    title: str,
+    x: str,
+    y: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    columns: int = 3,
 ) -> Any:
-    """Small multiples: panel to series to (x, y) points, all panels on the same x axis, one legend."""
+    """Small multiples: panel to series to (x, y) points, all panels on the same x axis, one legend. x may be names."""
     from plotly.subplots import make_subplots
 
     rows = -(-len(lines) // columns)
@@ -81,7 +88,8 @@ def panels(
     grid.update_layout(legend={"orientation": "h", "y": -0.18 / rows - 0.06})
     grid.update_xaxes(type="log" if log_x else None, automargin=True)
     grid.update_xaxes(title_text=x, row=rows)
-    grid.update_yaxes(title_text=y, col=1, automargin=True)
+    grid.update_yaxes(type="log" if log_y else None, automargin=True)
+    grid.update_yaxes(title_text=y, col=1)
     return grid
 
 

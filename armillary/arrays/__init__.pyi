@@ -16,4 +16,5 @@ from .kinds import copied_bytes as copied_bytes
 from .kinds import device_of as device_of
 from .kinds import kind_of as kind_of
 from .kinds import namespace as namespace
+from .kinds import on_accelerator as on_accelerator
 from .kinds import to_host as to_host

@@ -107,4 +107,5 @@ def _padded_int_mm(a: Array, b: Array) -> Array:
         a = torch.nn.functional.pad(a, (0, more_inner, 0, more_rows))
     if more_inner or more_columns:
         b = torch.nn.functional.pad(b, (0, more_columns, 0, more_inner))
-    return torch._int_mm(a, b)[:rows, :columns].contiguous()
+    # The units read both factors along the inner index: b by columns.
+    return torch._int_mm(a.contiguous(), b.T.contiguous().T)[:rows, :columns].contiguous()

@@ -1,0 +1,13 @@
+from .adp import Adp as Adp
+from .double_double import DoubleDouble as DoubleDouble
+from .drop_in import Emulated as Emulated
+from .drop_in import dgemm as dgemm
+from .drop_in import emulated_matmul as emulated_matmul
+from .exponents import esc as esc
+from .grading import Accuracy as Accuracy
+from .grading import accuracy as accuracy
+from .method import Info as Info
+from .native import Float32 as Float32
+from .native import Native as Native
+from .ozaki1 import Ozaki1Signed as Ozaki1Signed
+from .ozaki2 import Ozaki2 as Ozaki2
