@@ -1,4 +1,6 @@
-"""Ping-pong through `armillary.comm` against the same in plain mpi4py, in one run, turn by turn; and on threads against a copy of memory.
+"""Ping-pong through `armillary.comm` against the same in plain mpi4py, in one run, turn by turn.
+
+On threads: against two threads that only wake each other and copy, and a copy within one thread. On Gloo: against plain torch.distributed.
 
 python benchmarks/comm_speed.py [library]
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -61,22 +64,67 @@ def alternate(comm: Any, nbytes: int, rounds: int, turns: int) -> list[tuple[flo
     return pairs
 
 
-def threads(comm: Any, nbytes: int, rounds: int) -> float:
-    """Microseconds one way on threads: the best of five turns."""
-    buffer = np.zeros(nbytes, np.uint8)
-    return min(through_comm(comm, buffer, rounds) for _ in range(5))
+def handed(nbytes: int, rounds: int) -> float:
+    """Microseconds one way between two threads that only wake each other with locks, and copy: what Python itself takes."""
+    buffers = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    locks = threading.Lock(), threading.Lock()
+    for lock in locks:
+        lock.acquire()
+    taken = 0.0
 
-
-def memory(nbytes: int, rounds: int) -> float:
-    """Microseconds of one copy within a thread: the best of five turns."""
-    a, b = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    best = float("inf")
-    for _ in range(5):
+    def first() -> None:
+        nonlocal taken
         start = time.perf_counter()
         for _ in range(rounds):
-            b[:] = a
-        best = min(best, (time.perf_counter() - start) / rounds * 1e6)
-    return best
+            buffers[1][:] = buffers[0]
+            locks[1].release()
+            locks[0].acquire()
+        taken = (time.perf_counter() - start) / rounds / 2 * 1e6
+
+    def second() -> None:
+        for _ in range(rounds):
+            locks[1].acquire()
+            buffers[0][:] = buffers[1]
+            locks[0].release()
+
+    both = [threading.Thread(target=body) for body in (first, second)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    return taken
+
+
+def copied(nbytes: int, rounds: int) -> float:
+    """Microseconds of one copy within a thread."""
+    a, b = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    start = time.perf_counter()
+    for _ in range(rounds):
+        b[:] = a
+    return (time.perf_counter() - start) / rounds * 1e6
+
+
+def with_torch(comm: Any, nbytes: int, rounds: int, turns: int) -> list[tuple[float, float]]:
+    """(comm, plain torch.distributed) microseconds one way of each turn, over Gloo."""
+    import torch
+
+    buffer = np.zeros(nbytes, np.uint8)
+    tensor, other = torch.from_numpy(np.zeros(nbytes, np.uint8)), 1 - comm.rank
+    send, recv = comm.native.send, comm.native.recv
+
+    def raw() -> float:
+        comm.barrier()
+        start = time.perf_counter()
+        for _ in range(rounds):
+            if comm.rank == 0:
+                send([tensor], other, 1).wait()
+                recv([tensor], other, 1).wait()
+            else:
+                recv([tensor], other, 1).wait()
+                send([tensor], other, 1).wait()
+        return (time.perf_counter() - start) / rounds / 2 * 1e6
+
+    return [(through_comm(comm, buffer, rounds), raw()) for _ in range(turns)]
 
 
 def main(library: str | None) -> None:
@@ -84,17 +132,25 @@ def main(library: str | None) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from armillary import comm
 
-    for nbytes, rounds in ((8, 2000), (4096, 2000), (1 << 20, 100)):
-        pairs = comm.run("comm_speed:alternate", nbytes, rounds, 21, ranks=2, backend="mpi", library=library)[0]
+    for nbytes, rounds in ((8, 500), (4096, 500), (1 << 20, 50)):
+        pairs = comm.run("comm_speed:alternate", nbytes, rounds, 101, ranks=2, backend="mpi", library=library)[0]
         own, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
         best = [min(p[i] for p in pairs) for i in (0, 1)]
         ratio = statistics.median(a / b for a, b in pairs)
         added = (best[0] - best[1]) / 2
         print(f"mpi {nbytes:>8} B: comm {own:8.2f} us, mpi4py {other:8.2f} us one way; ratio {ratio:.3f}")
         print(f"    the best turns: comm {best[0]:8.2f} us, mpi4py {best[1]:8.2f} us; {added:+.2f} us a call")
-    for nbytes, rounds in ((8, 3000), (1 << 20, 200)):
-        own = comm.run(threads, nbytes, rounds, ranks=2)[0]
-        print(f"threads {nbytes:>8} B: {own:8.2f} us one way; a copy {memory(nbytes, rounds):8.2f} us")
+    for nbytes, rounds in ((8, 1000), (1 << 20, 100)):
+        turns = [(comm.run(through_comm, np.zeros(nbytes, np.uint8), rounds, ranks=2)[0], handed(nbytes, rounds)) for _ in range(21)]
+        copy = statistics.median(copied(nbytes, rounds) for _ in range(5))
+        own, floor = (statistics.median(t[i] for t in turns) for i in (0, 1))
+        ratio = statistics.median(a / b for a, b in turns)
+        print(f"threads {nbytes:>8} B: {own:8.2f} us one way; locks alone {floor:8.2f}, ratio {ratio:.3f}; a copy {copy:8.2f}")
+    if not comm.backends()["gloo"]:
+        for nbytes, rounds in ((8, 200), (1 << 20, 50)):
+            pairs = comm.run("comm_speed:with_torch", nbytes, rounds, 11, ranks=2, backend="gloo")[0]
+            own, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+            print(f"gloo {nbytes:>8} B: comm {own:8.2f} us, torch.distributed {other:8.2f} us one way")
 
 
 if __name__ == "__main__":

@@ -35,4 +35,10 @@ from .requests import waitany as waitany
 from .result import Result as Result
 from .run import backends as backends
 from .run import run as run
+from .virtual.costs import LogGP as LogGP
+from .virtual.costs import SharedMemory as SharedMemory
+from .virtual.ghost import Ghost as Ghost
+from .virtual.progress import Progress as Progress
+from .virtual.progress import interrupt as interrupt
+from .virtual.progress import thread as thread
 from .windows import Window as Window

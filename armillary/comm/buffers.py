@@ -7,12 +7,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from armillary.comm.layout import Layout
+from armillary.comm.virtual.ghost import Ghost
 from armillary.errors import InputError
 
 Array: TypeAlias = np.ndarray[Any, Any]
 #: An array, something with the buffer protocol (bytes), or (array, Layout).
 Buffer: TypeAlias = Any
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+#: DLPack's numbers of main memory, and of main memory that a GPU may read.
+_MAIN_MEMORY = (1, 3)
 
 
 def array_of(buffer: Buffer, what: str = "buffer") -> Array:
@@ -23,10 +26,39 @@ def array_of(buffer: Buffer, what: str = "buffer") -> Array:
         return buffer
     if isinstance(buffer, np.generic):
         return np.asarray(buffer)
+    if isinstance(buffer, Ghost):
+        return buffer  # type: ignore[return-value]
+    if hasattr(buffer, "__dlpack_device__"):
+        return _in_main_memory(buffer, what)
     try:
         return np.frombuffer(buffer, np.uint8)
     except (TypeError, ValueError, BufferError):
         raise InputError(f"{what}: found {type(buffer).__name__}; expected an array, bytes, or (array, Layout)") from None
+
+
+def _in_main_memory(buffer: Any, what: str) -> Array:
+    """The array of another library, such as a tensor of PyTorch, as one of NumPy over the same memory."""
+    try:
+        device = buffer.__dlpack_device__()[0]
+    except (ValueError, RuntimeError, BufferError):
+        device = None
+    if device not in _MAIN_MEMORY:
+        raise InputError(f"{what}: found an array on a device; expected one in main memory: of the backends, only nccl moves device arrays")
+    try:
+        if hasattr(buffer, "detach"):
+            found: Array = buffer.detach().numpy()
+            return found
+        return np.from_dlpack(buffer)
+    except (TypeError, RuntimeError, BufferError):
+        kind = getattr(buffer, "dtype", type(buffer).__name__)
+        raise InputError(f"{what}: found an array of {kind}; expected one that NumPy can see: strided, of a type that NumPy has") from None
+
+
+def made_like(buffer: Buffer, shape: Any = None) -> Any:
+    """Room for an answer, as much as `buffer` or of `shape`: an array of the same kind and type."""
+    if hasattr(buffer, "new_empty"):
+        return buffer.new_empty(buffer.shape if shape is None else shape)
+    return np.empty_like(array_of(buffer), shape=shape)
 
 
 def flat(buffer: Buffer, what: str = "buffer", writable: bool = False) -> Array:
@@ -34,6 +66,8 @@ def flat(buffer: Buffer, what: str = "buffer", writable: bool = False) -> Array:
     if type(buffer) is tuple:
         raise InputError(f"{what}: found a buffer with a Layout; expected a contiguous one here (Layout.pack makes it so)")
     array = array_of(buffer, what)
+    if isinstance(array, Ghost):
+        return array.reshape(-1)
     if writable and not array.flags.writeable:
         raise InputError(f"{what}: found a read-only buffer; expected one to write into")
     if array.flags.c_contiguous:
@@ -48,7 +82,7 @@ def outgoing(buffer: Buffer) -> Bytes:
     if type(buffer) is tuple:
         array, layout = described(buffer)
         return layout.pack(array).view(np.uint8)
-    return flat(buffer, "send").view(np.uint8)
+    return _real(flat(buffer, "send").view(np.uint8))
 
 
 def incoming(buffer: Buffer) -> tuple[Bytes, tuple[Array, Layout] | None]:
@@ -56,7 +90,13 @@ def incoming(buffer: Buffer) -> tuple[Bytes, tuple[Array, Layout] | None]:
     if type(buffer) is tuple:
         array, layout = described(buffer)
         return np.empty(layout.nbytes(array.dtype), np.uint8), (array, layout)
-    return flat(buffer, "recv", writable=True).view(np.uint8), None
+    return _real(flat(buffer, "recv", writable=True).view(np.uint8)), None
+
+
+def _real(found: Bytes) -> Bytes:
+    if isinstance(found, Ghost):
+        raise InputError("buffer: found a Ghost; expected an array: only virtual ranks take ghosts, with payload='ghost'")
+    return found
 
 
 def unpack(room: Bytes, nbytes: int, described_by: tuple[Array, Layout]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.comm.algorithms import Algorithm, chosen, default
-from armillary.comm.buffers import Array, Buffer, array_of, cut, flat
+from armillary.comm.buffers import Array, Buffer, array_of, cut, flat, made_like
 from armillary.comm.counters import Counters, Tally
 from armillary.comm.message import ANY_SOURCE, ANY_TAG, IN_PLACE, InPlace, Status, check_rank
 from armillary.comm.operations import SUM, Op
@@ -65,15 +65,37 @@ class Communicator:
         self.size = len(nodes)
         #: The node of each rank, by number.
         self.nodes = tuple(nodes)
-        #: The node of this rank; this rank's place on it; how many of the ranks are on it.
+        #: The node of this rank.
         self.node = self.nodes[rank]
-        self.node_rank = self.nodes[:rank].count(self.node)
-        self.node_size = self.nodes.count(self.node)
         self._tally = tally
         self._seed = seed
         self._rng: np.random.Generator | None = None
         self._chosen: dict[str, Algorithm] = {}
         self._children = 0
+
+    @property
+    def node_rank(self) -> int:
+        """This rank's place on its node."""
+        return self.nodes[: self.rank].count(self.node)
+
+    @property
+    def node_size(self) -> int:
+        """How many of the ranks are on this rank's node."""
+        return self.nodes.count(self.node)
+
+    #: The library's own communicator of these ranks; None where there is none.
+    native: Any = None
+
+    @staticmethod
+    def adopt(native: Any, seed: int = 0) -> Communicator:
+        """The ranks of a communicator that exists already, in its order; `comm.native` gives it back.
+
+        Takes an `mpi4py.MPI.Comm`, a `torch.distributed.ProcessGroup` with gloo or nccl, or a `cupy.cuda.nccl.NcclCommunicator`. Every
+        rank of it calls. Messages are not kept apart from those that the program sends past the communicator: `dup()` keeps them apart.
+        """
+        from armillary.comm.adoption import adopted
+
+        return adopted(native, seed)
 
     # What a backend supplies
 
@@ -213,7 +235,8 @@ class Communicator:
     def exscan(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
         """The buffers of the ranks before this one, combined; at rank 0 `recv` stays as it is (zeros where it was not given)."""
         if recv is None and not isinstance(send, InPlace):
-            recv = np.zeros_like(array_of(send, "send"))
+            recv = made_like(send)
+            flat(recv)[...] = 0
         mine, answer, recv = self._two(send, recv)
         self._count(mine.nbytes if self.rank + 1 < self.size else 0)
         self._scan("exscan", order, op, mine, answer)
@@ -223,7 +246,7 @@ class Communicator:
         """At the root one row for each rank; None elsewhere. All buffers are equally long."""
         array = array_of(send, "send")
         if self.rank == root and recv is None:
-            recv = np.empty((self.size, *array.shape), array.dtype)
+            recv = made_like(send, (self.size, *array.shape))
         return self._gather(flat(send, "send"), recv, [array.size] * self.size, None, root)
 
     def gatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None, root: int = 0) -> Buffer:
@@ -232,7 +255,7 @@ class Communicator:
         if counts is None:
             counts = self._lengths(mine.size)
         if self.rank == root and recv is None:
-            recv = np.empty(sum(counts), mine.dtype)
+            recv = made_like(send, (sum(counts),))
         return self._gather(mine, recv, counts, displacements, root)
 
     def scatter(self, send: Buffer, recv: Buffer, root: int = 0) -> Buffer:
@@ -252,7 +275,7 @@ class Communicator:
             array = array_of(send, "send")
             mine = flat(send, "send")
             if recv is None:
-                recv = np.empty((self.size, *array.shape), array.dtype)
+                recv = made_like(send, (self.size, *array.shape))
         return self._allgather(mine, recv, [mine.size] * self.size, None)
 
     def allgatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None) -> Buffer:
@@ -261,7 +284,7 @@ class Communicator:
         if counts is None:
             counts = self._lengths(mine.size)
         if recv is None:
-            recv = np.empty(sum(counts), mine.dtype)
+            recv = made_like(send, (sum(counts),))
         return self._allgather(mine, recv, counts, displacements)
 
     def alltoall(self, send: Buffer, recv: Buffer = None) -> Buffer:
@@ -270,7 +293,7 @@ class Communicator:
         if mine.size % self.size:
             raise InputError(f"alltoall: found {mine.size} elements; expected a multiple of the {self.size} ranks")
         if recv is None:
-            recv = np.empty_like(array_of(send))
+            recv = made_like(send)
         counts = [mine.size // self.size] * self.size
         return self._alltoall("alltoall", mine, counts, None, recv, counts, None)
 
@@ -291,7 +314,7 @@ class Communicator:
                 raise InputError(f"alltoallv: found {wanted.size} counts; expected one for each of the {self.size} ranks")
             recvcounts = self._shadow.alltoall(wanted).tolist()
         if recv is None:
-            recv = np.empty(sum(recvcounts), mine.dtype)
+            recv = made_like(send, (sum(recvcounts),))
         return self._alltoall("alltoallv", mine, sendcounts, senddisplacements, recv, recvcounts, recvdisplacements)
 
     def alltoallw(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> Array:
@@ -313,7 +336,7 @@ class Communicator:
             counts = [mine.size // self.size] * self.size
         blocks = cut(mine, counts, None, self.size, "reduce_scatter")
         if recv is None:
-            recv = np.empty(counts[self.rank], mine.dtype)
+            recv = made_like(send, (counts[self.rank],))
         answer = self._room(recv, mine, counts[self.rank])
         self._count(mine.nbytes - blocks[self.rank].nbytes)
         if self._ordered(order):
@@ -511,7 +534,7 @@ class Communicator:
             return answer, answer, recv
         mine = flat(send, "send")
         if recv is None:
-            recv = np.empty_like(array_of(send))
+            recv = made_like(send)
         return mine, self._room(recv, mine, mine.size), recv
 
     def _room(self, recv: Buffer, mine: Array, size: int | None = None) -> Array:

@@ -83,7 +83,7 @@ def binomial_scatter(comm: Communicator, blocks: list[Array] | None, recv: Array
     if blocks is not None and comm.rank == root:
         pile = np.concatenate([blocks[(p + root) % size] for p in range(size)])
     else:
-        pile = np.empty(sum(held[place : place + span]), recv.dtype)
+        pile = np.empty_like(recv, shape=sum(held[place : place + span]))
         comm.recv(pile, (place - span + root) % size)
     span //= 2
     while span:
@@ -113,7 +113,7 @@ def bruck_allgather(comm: Communicator, send: Array, blocks: list[Array]) -> Non
         more = min(have, size - have)
         dest, source = (rank - have) % size, (rank + have) % size
         sizes = [blocks[(source + i) % size].size for i in range(more)]
-        theirs = np.empty(sum(sizes), send.dtype)
+        theirs = np.empty_like(send, shape=sum(sizes))
         comm.sendrecv(np.concatenate(held[:more]), dest, theirs, source)
         held.extend(np.split(theirs, np.cumsum(sizes)[:-1]))
     for i, block in enumerate(held):
@@ -135,7 +135,7 @@ def doubling_allgather(comm: Communicator, send: Array, blocks: list[Array]) -> 
         partner = rank ^ distance
         mine, theirs = rank & -distance, partner & -distance
         sizes = [block.size for block in blocks[theirs : theirs + distance]]
-        room = np.empty(sum(sizes), send.dtype)
+        room = np.empty_like(send, shape=sum(sizes))
         comm.sendrecv(np.concatenate(blocks[mine : mine + distance]), partner, room, partner)
         for block, part in zip(blocks[theirs : theirs + distance], np.split(room, np.cumsum(sizes)[:-1])):
             block[...] = part
@@ -168,7 +168,7 @@ def bruck_alltoall(comm: Communicator, sends: list[Array], recvs: list[Array]) -
     distance = 1
     while distance < size:
         chosen = [i for i in range(size) if i & distance]
-        room = np.empty((len(chosen), count), held.dtype)
+        room = np.empty_like(held, shape=(len(chosen), count))
         comm.sendrecv(held[chosen], (rank + distance) % size, room, (rank - distance) % size)
         held[chosen] = room
         distance *= 2

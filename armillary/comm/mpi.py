@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,6 +27,7 @@ from armillary.comm.operations import SUM, Op
 from armillary.comm.plans import Plan
 from armillary.comm.requests import Done, Request
 from armillary.comm.windows import Window
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     from armillary.comm.neighbours import Neighbourhood
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 #: MPI libraries disagree about these numbers.
 _SOURCE = {ANY_SOURCE: MPI.ANY_SOURCE, PROC_NULL: MPI.PROC_NULL}
 _OPS = {name: getattr(MPI, name.upper()) for name in ["sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor"]}
-_ndarray = np.ndarray
 
 
 class MpiStatus(MPI.Status):
@@ -181,6 +182,8 @@ class MpiRanks(Communicator):
         #: The mpi4py communicator.
         self.native = native
         self._shadow_ranks: MpiRanks | None = None
+        #: Whether the library exchanges rightly on boxes with short periodic axes, by (dims, periodic); shared with duplicates.
+        self._right_boxes: dict[Any, bool] = {}
         self.__dict__.update(send=_sender(self, native.Send), recv=_receiver(self, native.Recv))
 
     # Messages
@@ -377,12 +380,16 @@ class MpiRanks(Communicator):
         return None if color is None else self._child(native)
 
     def dup(self) -> Communicator:
-        return self._child(self.native.Dup())
+        child = self._child(self.native.Dup())
+        child._right_boxes = self._right_boxes
+        return child
 
-    def _child(self, native: Any) -> Communicator:
+    def _child(self, native: Any) -> MpiRanks:
         here, there = self.native.Get_group(), native.Get_group()
         members = there.Translate_ranks(list(range(there.Get_size())), here)
-        return self._inherit(MpiRanks(native, [self.nodes[i] for i in members], self._tally, self._seed))
+        child = MpiRanks(native, [self.nodes[i] for i in members], self._tally, self._seed)
+        self._inherit(child)
+        return child
 
     @property
     def _shadow(self) -> MpiRanks:
@@ -407,12 +414,29 @@ class MpiRanks(Communicator):
         return native_neighbours(self, around)
 
 
+def ranks_of(native: Any, seed: int = 0) -> MpiRanks:
+    """The ranks of a communicator of mpi4py, in its order."""
+    if not isinstance(native, MPI.Intracomm) or native == MPI.COMM_NULL:
+        raise InputError(
+            "adopt: found an MPI communicator without ranks of its own; expected an intracommunicator to which this rank belongs"
+        )
+    hosts = np.zeros((native.Get_size(), 64), np.uint8)
+    name = np.frombuffer(MPI.Get_processor_name().encode()[:64].ljust(64), np.uint8)
+    native.Allgather(name.copy(), hosts)
+    order: dict[bytes, int] = {}
+    nodes = [order.setdefault(host.tobytes(), len(order)) for host in hosts]
+    return MpiRanks(native, nodes, Tally(), seed)
+
+
 def _sender(comm: MpiRanks, native: Any) -> Callable[..., None]:
-    """The blocking send as a function of its own, because every lookup on the way to the native call costs."""
-    tally, own, other = comm._tally, comm.rank, comm.isend
+    """The blocking send as a function of its own, because every lookup on the way to the native call costs.
+
+    It counts after the native call, while the message is on its way.
+    """
+    tally, own, other, ndarray = comm._tally, comm.rank, comm.isend, np.ndarray
 
     def send(buf: Buffer, dest: int, tag: int = 0) -> None:
-        if 0 <= tag <= 32767 and dest >= 0 and type(buf) is _ndarray:
+        if dest >= 0 <= tag <= 32767 and buf.__class__ is ndarray:
             try:
                 native(buf, dest, tag)
             except Exception as error:
@@ -429,18 +453,26 @@ def _sender(comm: MpiRanks, native: Any) -> Callable[..., None]:
 
 
 def _receiver(comm: MpiRanks, native: Any) -> Callable[..., Any]:
-    """The blocking receive, likewise."""
-    tally, other, new_status = comm._tally, comm.irecv, MpiStatus
+    """The blocking receive, likewise: all that is ours is done before the native call, which waits anyhow.
+
+    A status that nobody kept is filled again, so that a call makes no object: making and ending one took longer than all the rest.
+    """
+    tally, other, new_status, ndarray, references = comm._tally, comm.irecv, MpiStatus, np.ndarray, sys.getrefcount
+    status = new_status()
 
     def recv(buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Any:
-        if 0 <= tag <= 32767 and source >= 0 and type(buf) is _ndarray:
-            status = new_status()
-            try:
-                native(buf, source, tag, status)
-            except Exception as error:
-                comm._refused(error, buf, source, tag, status)
+        nonlocal status
+        if source >= 0 <= tag <= 32767 and buf.__class__ is ndarray:
             tally.now.calls += 1
-            return status
+            filled = status
+            # Three know it now: this closure, `filled`, and the question itself.
+            if references(filled) > 3:
+                filled = status = new_status()
+            try:
+                native(buf, source, tag, filled)
+            except Exception as error:
+                comm._refused(error, buf, source, tag, filled)
+            return filled
         return other(buf, source, tag).wait()
 
     return recv

@@ -6,7 +6,6 @@ that they ended themselves.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -15,16 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: prctl(2): the signal that a process gets when its parent ends.
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
     """Start the rank, pass signals on to it, and end as it ended."""
     guard = os.getpid()
     child = os.fork()
     if child == 0:
-        _end_with(guard)
+        from armillary.comm.job_folder import end_with
+
+        end_with(guard)
         from armillary.comm.mpi_rank import main as rank
 
         rank()
@@ -44,16 +42,6 @@ def main() -> None:
         part.replace(folder / f"ended.{child}")
     sys.stdout.flush()
     os._exit(128 - code if code < 0 else code if answered else code or 1)
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent is ended, so that no rank is left behind; where the system cannot, the run's own watch does it."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Exchanges between neighbours as the MPI library does them.
 
-Boxes with a periodic axis of length 1 or 2, where both neighbours along it are one rank, stay with messages: some libraries swap the two
-halos there (Intel MPI 2021.18 in `Neighbor_alltoallw`, Open MPI 5.0 in its persistent form).
+On a periodic axis of length 1 or 2 both neighbours are one rank, and some libraries swap the two halos there (Intel MPI 2021.18 in
+`Neighbor_alltoallw`, Open MPI 5.0 in its persistent form). The library does such a box only when it has passed a check: stamps of rank and
+direction, exchanged by each form of the call. Otherwise messages do it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mpi4py import MPI
 
 from armillary.comm.buffers import cut, flat
+from armillary.comm.layout import Layout
 from armillary.comm.message import PROC_NULL
 from armillary.comm.mpi import _by_layout, _parts, _spec, _starter
 from armillary.comm.neighbours import Graph, Grid, Neighbourhood
@@ -24,8 +27,13 @@ def native_neighbours(comm: MpiRanks, around: Neighbourhood) -> NativeNeighbours
     """The library's neighbourhood of these ranks; None where messages do it."""
     if isinstance(around, Grid):
         if any(wraps and length <= 2 for length, wraps in zip(around.dims, around.periodic)):
-            return None
-        return NativeNeighbours(comm.native.Create_cart(around.dims, around.periodic, False), around)
+            box = (around.dims, around.periodic)
+            if box not in comm._right_boxes:
+                # Asked on every rank, also where the own answer is known: all take the same way.
+                comm._right_boxes[box] = bool(comm.native.allreduce(int(_keeps_directions(comm, around)), MPI.MIN))
+            if not comm._right_boxes[box]:
+                return None
+        return _box(comm, around)
     # Absent neighbours have no place in the library's graphs; whether there are any must be the same on every rank.
     absent = comm.native.allreduce(int(PROC_NULL in around.sources + around.destinations), MPI.MAX)
     if absent:
@@ -33,6 +41,32 @@ def native_neighbours(comm: MpiRanks, around: Neighbourhood) -> NativeNeighbours
     weights = around.weights if isinstance(around, Graph) else None
     named = {} if weights is None else {"sourceweights": list(weights[0]), "destweights": list(weights[1])}
     return NativeNeighbours(comm.native.Create_dist_graph_adjacent(list(around.sources), list(around.destinations), **named), around)
+
+
+def _box(comm: MpiRanks, around: Grid) -> NativeNeighbours:
+    return NativeNeighbours(comm.native.Create_cart(around.dims, around.periodic, False), around)
+
+
+def _keeps_directions(comm: MpiRanks, around: Grid) -> bool:
+    """Whether what a rank sends down arrives from above, and the other way round, in every form of the call that is used."""
+    slots = len(around.sources)
+    sent = np.array([[comm.rank, slot] for slot in range(slots)], np.int64)
+    wanted = np.array([[source, slot ^ 1] if source >= 0 else [-1, -1] for slot, source in enumerate(around.sources)], np.int64)
+    rows = [Layout.contiguous(2, 2 * slot) for slot in range(slots)]
+    room = np.empty_like(sent)
+    box = _box(comm, around)
+    right = True
+    try:
+        for call, args in (("neighbor_alltoallv", ([2] * slots, room, [2] * slots)), ("neighbor_alltoallw", (rows, room, rows))):
+            room[...] = -1
+            box.now(call, sent, *args)
+            right &= np.array_equal(room, wanted)
+            room[...] = -1
+            box.plan(call, sent, *args)()()
+            right &= np.array_equal(room, wanted)
+    finally:
+        box.native.Free()
+    return right
 
 
 class NativeNeighbours:

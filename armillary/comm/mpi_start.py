@@ -1,8 +1,7 @@
 """Start an MPI job, watch it, and bring back what its ranks returned.
 
-The job's folder holds the task (`task`) and, for each rank, its process (`pid.R`), its failure (`failed.R`) or its answer (`value.R`),
-and how a process ended that gave none (`ended.PID`). A rank whose process is gone without an answer has failed, whatever the launcher
-thinks of it: the launcher and its processes are then ended.
+A rank whose process is gone without an answer has failed, whatever the launcher thinks of it: the launcher and its processes are then
+ended. What the run and its ranks tell each other is in `job_folder`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +21,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from armillary.comm.counters import Counters
-from armillary.comm.failures import CommError, RankFailed
+from armillary.comm.failures import CommError
+from armillary.comm.job_folder import alive, collect, how, lost, process, task
 from armillary.comm.libraries import library as find_library
-from armillary.comm.program import named as name_of
 from armillary.comm.result import Ran
-from armillary.comm.values import dump, load
 from armillary.errors import one_line
 
 #: What launchers set in the processes that they start.
@@ -57,20 +53,8 @@ def run_mpi(
         from armillary.comm.mpi_rank import run_inside
 
         return run_inside(program, args, named, ranks, seed, choice)
-    for collective, algorithm in choice.items():
-        if not isinstance(algorithm, str):
-            choice = {**choice, collective: {"program": name_of(algorithm)}}
-    name = name_of(program)
+    data = task(program, args, named, seed, choice)
     mpi = find_library(library)
-    task = {
-        "program": name,
-        "args": list(args),
-        "named": named,
-        "seed": seed,
-        "choice": choice,
-        "path": [p for p in sys.path if p],
-    }
-    data = dump(task, "argument")
     with tempfile.TemporaryDirectory(prefix="armillary-mpi-") as folder:
         Path(folder, "task").write_bytes(data)
         environment = {**os.environ, **dict(mpi.environment), "ARMILLARY_JOB": folder}
@@ -90,7 +74,13 @@ def run_mpi(
         finally:
             _end(job, Path(folder), ranks)
             said.join(_GRACE_S)
-        return _collect(Path(folder), ranks, job.returncode, said)
+
+        def how_ended(missing: list[int]) -> tuple[int, str]:
+            rank, ended = _first_to_end(Path(folder), missing)
+            tail = one_line(" ".join(line.strip() for line in said.tail if line.strip(" =-\n")), 1000)
+            return rank, f"{ended} (launcher: exit status {job.returncode})" + (f": {tail}" if tail else "")
+
+        return collect(Path(folder), ranks, how_ended)
 
 
 class Said(threading.Thread):
@@ -127,58 +117,12 @@ def _watch(job: subprocess.Popen[bytes], folder: Path, ranks: int, timeout: floa
         now = time.monotonic()
         if deadline is not None and now > deadline:
             raise CommError(f"the job did not end within {timeout} seconds and was ended")
-        if _lost(folder, ranks):
+        if lost(folder, ranks):
             gone_since = now if gone_since is None else gone_since
             if now - gone_since > _GRACE_S:
                 return
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(_LOOK_S)
-
-
-def _answered(folder: Path, rank: int) -> bool:
-    return (folder / f"value.{rank}").exists()
-
-
-def _lost(folder: Path, ranks: int) -> list[int]:
-    """The ranks whose process has gone, on this host, without an answer."""
-    lost = []
-    for rank in range(ranks):
-        if _answered(folder, rank):
-            continue
-        if (folder / f"failed.{rank}").exists():
-            lost.append(rank)
-            continue
-        process = _process(folder, rank)
-        if process is not None and not _alive(process):
-            lost.append(rank)
-    return [rank for rank in lost if not _answered(folder, rank)]
-
-
-def _process(folder: Path, rank: int) -> int | None:
-    """The process of a rank, where it is known and on this host."""
-    try:
-        host, pid = json.loads((folder / f"pid.{rank}").read_text())
-    except (OSError, ValueError):
-        return None
-    return int(pid) if host == socket.gethostname() else None
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return False
-    except (OSError, IndexError):
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _end(job: subprocess.Popen[bytes], folder: Path, ranks: int) -> None:
@@ -194,34 +138,17 @@ def _end(job: subprocess.Popen[bytes], folder: Path, ranks: int) -> None:
     if job.returncode == 0:
         return
     for rank in range(ranks):
-        pid = _process(folder, rank)
-        if pid is not None and _alive(pid):
+        pid = process(folder, rank)
+        if pid is not None and alive(pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _collect(folder: Path, ranks: int, code: int | None, said: Said) -> Ran:
-    failures = sorted(folder.glob("failed.*"), key=lambda file: json.loads(file.read_text())["at"])
-    if failures:
-        told = json.loads(failures[0].read_text())
-        raise RankFailed(int(failures[0].suffix[1:]), CommError(told["error"]), told["trace"])
-    missing = [rank for rank in range(ranks) if not _answered(folder, rank)]
-    if missing:
-        rank, how = _first_to_end(folder, missing)
-        tail = one_line(" ".join(line.strip() for line in said.tail if line.strip(" =-\n")), 1000)
-        raise RankFailed(rank, CommError(f"{how} (launcher: exit status {code})" + (f": {tail}" if tail else "")))
-    answers = [load((folder / f"value.{rank}").read_bytes()) for rank in range(ranks)]
-    counters = [{name: Counters(*numbers) for name, numbers in answer["counters"].items()} for answer in answers]
-    return Ran([answer["value"] for answer in answers], counters, [])
-
-
 def _first_to_end(folder: Path, missing: list[int]) -> tuple[int, str]:
     """Which of the ranks without an answer ended first, and how: its guard wrote that down before the launcher could know."""
-    ranks = {_process(folder, rank): rank for rank in missing}
+    ranks = {process(folder, rank): rank for rank in missing}
     records = sorted((json.loads(file.read_text()) for file in folder.glob("ended.*")), key=lambda record: record["at"])
     for record in records:
         if record["pid"] in ranks:
-            code = record["code"]
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-            return ranks[record["pid"]], f"its process {how} without an answer"
+            return ranks[record["pid"]], how(record["code"])
     return missing[0], "its process ended without an answer"

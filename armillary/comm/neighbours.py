@@ -136,7 +136,7 @@ class Neighbourhood:
         if call in ("neighbor_allgather", "neighbor_allgatherv"):
             recv, counts, starts = (*rest, None, None, None)[:3]
             if recv is None:
-                recv = np.zeros((ins, *array_of(send).shape), mine.dtype)
+                recv = np.zeros_like(mine, shape=(ins, *array_of(send).shape))
             room = self.comm._room(recv, mine)
             return [mine] * outs, cut(room, [mine.size] * ins if counts is None else counts, starts, ins, "recv"), recv
         if call == "neighbor_alltoall":
@@ -146,7 +146,7 @@ class Neighbourhood:
             count = mine.size // max(outs, 1)
             if recv is None:
                 shape = array_of(send).shape
-                recv = np.zeros((ins, *shape[1:]) if len(shape) > 1 and shape[0] == outs else ins * count, mine.dtype)
+                recv = np.zeros_like(mine, shape=(ins, *shape[1:]) if len(shape) > 1 and shape[0] == outs else ins * count)
             room = self.comm._room(recv, mine)
             if not outs and ins:
                 count = room.size // ins

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from armillary.comm.virtual.ghost import Ghost
+
 Array = np.ndarray[Any, Any]
 
 
@@ -26,7 +28,9 @@ class Op:
     native: str = ""
 
     def __call__(self, lower: Array, higher: Array) -> Array:
-        """The combination, in the type of `lower`."""
+        """The combination, in the type of `lower`; of ghosts a ghost, without a call."""
+        if isinstance(lower, Ghost) or isinstance(higher, Ghost):
+            return lower if isinstance(lower, Ghost) else higher
         return np.asarray(self.function(lower, higher)).astype(lower.dtype, copy=False).reshape(lower.shape)
 
 

@@ -54,7 +54,7 @@ def linear_reduce(comm: Communicator, send: Array, recv: Array | None, op: Op, r
         comm.send(send, root)
         return
     assert recv is not None
-    held = np.empty((comm.size, send.size), send.dtype)
+    held = np.empty_like(send, shape=(comm.size, send.size))
     held[root] = send
     for rank in range(comm.size):
         if rank != root:
@@ -141,11 +141,11 @@ def rank_order(comm: Communicator, send: Array, recv: Array, op: Op) -> None:
     if op.elementwise and send.size >= size:
         counts = [block.size for block in np.array_split(send, size)]
         mine = counts[comm.rank]
-        held = np.empty(mine * size, send.dtype)
+        held = np.empty_like(send, shape=mine * size)
         comm.alltoallv(send, counts, held, [mine] * size)
         comm.allgatherv(_fold(held.reshape(size, mine), op), recv, counts)
     else:
-        held = np.empty(send.size * size, send.dtype)
+        held = np.empty_like(send, shape=send.size * size)
         comm.allgather(send, held)
         recv[...] = _fold(held.reshape(size, send.size), op)
 
@@ -189,7 +189,7 @@ def linear_exscan(comm: Communicator, send: Array, recv: Array, op: Op) -> None:
 
 def pairwise_reduce_scatter(comm: Communicator, sends: list[Array], recv: Array, op: Op) -> None:
     """Each rank collects its block from all and combines from the left: the bits of `rank_order`."""
-    held = np.empty((comm.size, recv.size), recv.dtype)
+    held = np.empty_like(recv, shape=(comm.size, recv.size))
     held[comm.rank] = sends[comm.rank]
     for step in range(1, comm.size):
         dest, source = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
@@ -211,7 +211,7 @@ def halving_reduce_scatter(comm: Communicator, sends: list[Array], recv: Array, 
         upper = bool(comm.rank & half)
         keep = (low + half, high) if upper else (low, low + half)
         give = (low, low + half) if upper else (low + half, high)
-        theirs = np.empty(sum(held[i].size for i in range(*keep)), recv.dtype)
+        theirs = np.empty_like(recv, shape=sum(held[i].size for i in range(*keep)))
         comm.sendrecv(np.concatenate(held[slice(*give)]), partner, theirs, partner)
         for i in range(*keep):
             part, theirs = theirs[: held[i].size], theirs[held[i].size :]

@@ -33,15 +33,27 @@ class _Backend:
     by_name: bool = False
 
 
-_VIRTUAL_OPTIONS = ("cluster", "placement", "model", "progress", "payload", "timeline", "constants")
+_VIRTUAL_OPTIONS = (
+    "cluster",
+    "placement",
+    "model",
+    "progress",
+    "payload",
+    "timeline",
+    "constants",
+    "shm",
+    "collectives",
+    "speed_ratio",
+    "shuffle",
+)
 
 _BACKENDS = {
     "one": _Backend("armillary.comm.one:run_one", most=1),
     "threads": _Backend("armillary.comm.threads:run_threads"),
     "mpi": _Backend("armillary.comm.mpi_start:run_mpi", ("mpi4py",), "mpi", takes=("library", "timeout"), by_name=True),
-    "nccl": _Backend(None, ("torch",), "learn", takes=("timeout",), by_name=True),
-    "gloo": _Backend(None, ("torch",), "learn", takes=("timeout",), by_name=True),
-    "virtual": _Backend(None, most=_MOST_RANKS, takes=_VIRTUAL_OPTIONS),
+    "nccl": _Backend("armillary.comm.torch_start:run_nccl", ("torch",), "learn", takes=("timeout",), by_name=True),
+    "gloo": _Backend("armillary.comm.torch_start:run_gloo", ("torch",), "learn", takes=("timeout",), by_name=True),
+    "virtual": _Backend("armillary.comm.virtual.start:run_virtual", most=_MOST_RANKS, takes=_VIRTUAL_OPTIONS),
 }
 
 
@@ -56,18 +68,21 @@ def run(
     ranks: int = 1,
     backend: str = "threads",
     seed: int = 0,
-    collectives: Mapping[str, str | Algorithm] | None = None,
+    collectives: Mapping[str, str | Algorithm] | str | None = None,
     named: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Result:
     """Run `program(comm, *args, **named)` on `ranks` ranks and give what each returned.
 
     `program` is a function, or `"module:function"`. `collectives` chooses algorithms (`{"allreduce": "ring"}`). `options` are the
-    backend's own: `library=` and `timeout=` (seconds) on `mpi`. On `mpi` the program must be importable by name, and arguments and
+    backend's own: `library=` and `timeout=` (seconds) on `mpi`; on `virtual`, which runs in simulated time, `cluster=`, `placement=`,
+    `model=`, `progress=`, `payload=`, `timeline=`, `constants=`, `shm=`, `speed_ratio=` and `collectives="modelled"`
+    (docs/virtual-ranks.md). On `mpi` the program must be importable by name, and arguments and
     results are numbers, text, arrays, and lists, tuples and dictionaries of these. Inside a job that mpiexec started, `mpi` uses the
     ranks of the job.
 
-    Raises `RankFailed` when a rank fails, `Deadlock` when all ranks wait for each other (threads), `InputError` for what cannot be run.
+    Raises `RankFailed` when a rank fails, `Deadlock` when all ranks wait for each other (threads, virtual), `InputError` for what cannot
+    be run.
     """
     if backend not in _BACKENDS:
         raise unknown("backend", str(backend), _BACKENDS)
@@ -79,6 +94,8 @@ def run(
     entry = _BACKENDS[backend]
     if ranks > entry.most:
         raise InputError(f"ranks: found {ranks}; expected at most {entry.most} on backend {backend}")
+    if isinstance(collectives, str):
+        options, collectives = {**options, "collectives": collectives}, None
     choice = dict(collectives or {})
     chosen(choice)
     assert entry.runner is not None

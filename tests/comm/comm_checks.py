@@ -100,11 +100,15 @@ def messages_do_not_overtake(comm):
         comm.waitall(requests)
     elif comm.rank == 1:
         room = np.empty(6000, np.int64)
+        kept = []
         for i, size in enumerate(sizes):
             status = comm.recv(room, 0, ANY_TAG if i % 3 else 7)
+            kept.append(status)
             assert status.nbytes == 8 * (size // 8 + 1)
             assert room[0] == i
             assert room[size // 8] == i
+        # What was learned of one message does not change with the next.
+        assert [status.nbytes for status in kept] == [8 * (size // 8 + 1) for size in sizes]
 
 
 def wildcards(comm):

@@ -144,3 +144,27 @@ def returns_objects(comm):
 def prints(comm):
     if comm.rank == 0:
         print("-----\ntable\n-----\n=====\nend", flush=True)
+
+
+def short_axes(comm):
+    """Whether the library does boxes where both neighbours are one rank; the same when it would swap the halos; how often it was asked."""
+    from armillary.comm import mpi_neighbours
+
+    asked = []
+    check, now = mpi_neighbours._keeps_directions, mpi_neighbours.NativeNeighbours.now
+    mpi_neighbours._keeps_directions = lambda *args: (asked.append(1), check(*args))[1]
+    natively = [comm.cart([comm.size], True)._native is not None for _ in range(3)]
+    once = len(asked)
+
+    def swapped(self, call, send, *rest):
+        now(self, call, send, *rest)
+        room = rest[1]
+        room[...] = room[::-1].copy()
+
+    mpi_neighbours.NativeNeighbours.now = swapped
+    comm._right_boxes.clear()
+    grid = comm.cart([comm.size], True)
+    got = grid.neighbor_alltoall(np.array([10 * comm.rank, 10 * comm.rank + 1]))
+    other = (comm.rank + 1) % comm.size
+    assert got.tolist() == [10 * other + 1, 10 * other]
+    return natively, grid._native is not None, once

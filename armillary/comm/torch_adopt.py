@@ -1,0 +1,51 @@
+"""A communicator for a torch.distributed group that exists already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed
+
+from armillary.comm.communicator import Communicator
+from armillary.comm.counters import Tally
+from armillary.errors import InputError
+
+if TYPE_CHECKING:
+    from armillary.comm.torch_post import Post
+
+#: Without its types, which differ from version to version.
+dist: Any = torch.distributed
+#: One postman for each group, however often it is adopted.
+_POSTS: dict[Any, Post] = {}
+
+
+def ranks_of(group: Any, seed: int = 0) -> Communicator:
+    """The communicator of the ranks of this group, in its order. With NCCL, arrays are the GPU's."""
+    if not isinstance(group, dist.ProcessGroup) and group is not dist.GroupMember.NON_GROUP_MEMBER:
+        raise InputError(f"adopt: found a {type(group).__name__}; expected a torch.distributed.ProcessGroup")
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise InputError("adopt: found a group to which this rank does not belong; expected one of its own")
+    names = str(dist.get_backend(group))
+    if "nccl" in names:
+        from armillary.comm.torch_device import DeviceRanks
+
+        return DeviceRanks(group, Tally(), seed)
+    if "gloo" not in names:
+        raise InputError(f"adopt: found a group with {names}; expected gloo or nccl")
+    from armillary.comm.torch_gloo import GlooRanks
+    from armillary.comm.torch_post import Post
+
+    post = _POSTS.get(group)
+    if post is None:
+        _POSTS[group] = post = Post(group)
+    return GlooRanks(post, range(post.size), post.place, "world", Tally(), seed)
+
+
+def ranks_of_cupy(native: Any, seed: int = 0) -> Communicator:
+    """The communicator of the ranks of a `cupy.cuda.nccl.NcclCommunicator`."""
+    if type(native).__name__ != "NcclCommunicator":
+        raise InputError(f"adopt: found {type(native).__name__}; expected a cupy.cuda.nccl.NcclCommunicator")
+    from armillary.comm.torch_device import DeviceRanks
+    from armillary.comm.torch_wires import CupyWire
+
+    return DeviceRanks(CupyWire(native), Tally(), seed)

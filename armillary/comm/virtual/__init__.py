@@ -1,0 +1,1 @@
+"""Virtual ranks: thousands of ranks in one process, in simulated time."""

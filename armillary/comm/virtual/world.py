@@ -1,0 +1,278 @@
+"""What the virtual ranks of one run share: the loop, the cluster's prices, groups of ranks, and how it ends."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.comm.counters import Tally
+from armillary.comm.virtual.costs import LogGP, Price, Prices, far_price, near_price
+from armillary.comm.virtual.placement import Place, roofline
+from armillary.comm.virtual.progress import Progress
+from armillary.comm.virtual.rank import Rank
+from armillary.comm.virtual.record import Record
+from armillary.comm.virtual.requests import NOTHING, VirtualRequest
+from armillary.comm.virtual.wire import Claims, Fabric, FlowPort, Port
+from armillary.engine import Activity, Network, Simulation
+
+if TYPE_CHECKING:
+    from armillary.cluster import Cluster
+
+#: Ranks that the message of a deadlock names before it counts the rest.
+_SHOWN = 20
+#: Seconds that looking for a message costs where the constants say nothing: time must pass in a loop that polls.
+_POLL = 1e-7
+
+
+class Failed(Exception):
+    """Ends the loop: a rank has failed."""
+
+
+class Group:
+    """Ranks of a communicator, shared by all of them."""
+
+    __slots__ = ("_places", "members", "nodes")
+
+    def __init__(self, members: Sequence[int], nodes: Sequence[int]) -> None:
+        #: The number in the world, and the node, of each rank.
+        self.members = tuple(members)
+        self.nodes = tuple(nodes)
+        self._places: tuple[list[int], Counter[int]] | None = None
+
+    @property
+    def places(self) -> tuple[list[int], Counter[int]]:
+        """The place of each rank on its node, and how many ranks each node has."""
+        if self._places is None:
+            seen: Counter[int] = Counter()
+            ranks = []
+            for node in self.nodes:
+                ranks.append(seen[node])
+                seen[node] += 1
+            self._places = (ranks, seen)
+        return self._places
+
+
+class GivenPrices(dict[int, Price]):
+    """Prices from one node where the constants are given: shared memory on it, the wire to all others."""
+
+    def __init__(self, near: Price, far: Price, node: int) -> None:
+        super().__init__({node: near})
+        self._far = far
+
+    def __missing__(self, node: int) -> Price:
+        return self._far
+
+
+class World:
+    """All of one run; only the loop of `sim` switches between ranks."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        places: Sequence[Place],
+        *,
+        model: str,
+        progress: Progress,
+        constants: LogGP | None,
+        shm: str,
+        ghosts: bool,
+        timeline: bool,
+        modelled: bool,
+        shuffle: int | None,
+        speed_ratio: float,
+    ) -> None:
+        from greenlet import getcurrent  # type: ignore[import-untyped]
+
+        self.cluster = cluster
+        self.sim = Simulation()
+        self.hub: Any = getcurrent()
+        self.progress = progress
+        #: Control messages are handled by the ranks themselves.
+        self.in_calls = progress.kind in ("in-calls", "interrupt")
+        self.ghosts = ghosts
+        self.modelled = modelled
+        self.speed_ratio = speed_ratio
+        self.record = Record() if timeline else None
+        self.aborted = False
+        #: (clock, rank, error, traceback) of ranks that failed.
+        self.failures: list[tuple[float, int, BaseException, str]] = []
+        #: Stands for every send that is done.
+        self.sent = VirtualRequest(None, 0, 0, 0, None, None, None)
+        self.sent.done, self.sent.arrival, self.sent.status = True, 0.0, NOTHING
+        #: The counters of calls inside calls, which nobody reads.
+        self.unread = Tally()
+        self._contexts: dict[Any, int] = {}
+        self._groups: dict[Any, Group] = {}
+        #: What calls leave for each other, by (context, number).
+        self.shared: dict[Any, Any] = {}
+        self._order = None if shuffle is None else random.Random(shuffle)
+        self._runnable: dict[float, list[Any]] = {}
+        self.ranks = [Rank(self, i, place) for i, place in enumerate(places)]
+        self.group = Group(range(len(places)), [place.node for place in places])
+        self._network = Network(self.sim, cluster) if model == "flow" else None
+        self._given = constants is not None
+        self._lay_out(cluster, constants, shm)
+        self.poll = max(self.ranks[0].prices[self.ranks[0].site].receive_overhead, _POLL)
+        #: Receives of more bytes may need progress.
+        self.eager_floor = min(p.eager_limit for p in self._some_prices(constants))
+        self._rooflines: dict[Place, Any] = {}
+        self._flow_places: dict[int, Any] = {}
+
+    def _lay_out(self, cluster: Cluster, constants: LogGP | None, shm: str) -> None:
+        """Give every rank its prices and its NIC."""
+        fabric = None if self._network is None else Fabric(self, self._network, self._given)
+        one = Claims(self) if fabric is not None else None
+
+        def port(shared: bool) -> Port:
+            if fabric is not None:
+                assert one is not None
+                return FlowPort(one, fabric)
+            return Port(Claims(self), shared)
+
+        if constants is not None:
+            far = far_price(constants)
+            near = None if constants.shm is None else near_price(constants.shm)
+            alike = {0: far}
+            for rank in self.ranks:
+                rank.port = port(False)
+                if near is None:
+                    rank.prices = alike
+                else:
+                    rank.site = rank.place.node
+                    rank.prices = GivenPrices(near, far, rank.site)
+            return
+        places, _ = self.group.places
+        prices: dict[int, Prices] = {}
+        ports: dict[tuple[int, int], list[Rank]] = {}
+        name = next(iter(cluster.networks), None)
+        nics: dict[str, int] = {}
+        for rank, place in zip(self.ranks, places):
+            node = rank.place.node
+            rank.site = node
+            if node not in prices:
+                prices[node] = Prices(cluster, node, shm)
+            rank.prices = prices[node]
+            group = cluster.node(node).group.name
+            if group not in nics:
+                nics[group] = max(1, sum(nic.network == name for nic in cluster.node(node).nics))
+            ports.setdefault((node, place % nics[group]), []).append(rank)
+        for users in ports.values():
+            made = port(len(users) > 1)
+            for rank in users:
+                rank.port = made
+
+    def _some_prices(self, constants: LogGP | None) -> list[Price]:
+        if constants is None:
+            return [self.ranks[0].prices[self.ranks[0].site]]
+        return [far_price(constants), *([] if constants.shm is None else [near_price(constants.shm)])]
+
+    # Running ranks
+
+    def wake(self, rank: Rank, time: float) -> None:
+        """Run this rank when the loop reaches `time`, at once where it has."""
+        sim = self.sim
+        if self._order is None:
+            if time <= sim.now:
+                sim._ready.append(rank.entry)
+            else:
+                sim._insert(time, rank.entry)
+            return
+        time = max(time, sim.now)
+        waiting = self._runnable.get(time)
+        if waiting is None:
+            self._runnable[time] = waiting = []
+            sim._insert(time, (self._run_shuffled, time))
+        waiting.append(rank.entry)
+
+    def _run_shuffled(self, time: float) -> None:
+        entries = self._runnable.pop(time)
+        assert self._order is not None
+        self._order.shuffle(entries)
+        for switch, rank in entries:
+            switch(rank)
+
+    def wake_last(self, rank: Rank, time: float) -> None:
+        """Run this rank after the others of that instant."""
+        self.sim.at(max(time, self.sim.now), rank.entry[0], rank, priority=2)
+
+    def fail(self, rank: Rank, error: BaseException, trace: str) -> None:
+        """This rank has failed; the run ends when the loop reaches its clock, so that the earliest failure is the one told."""
+        self.failures.append((rank.clock, rank.number, error, trace))
+        self.sim.at(max(rank.clock, self.sim.now), self._end, priority=1000)
+
+    def _end(self) -> None:
+        raise Failed
+
+    def pending(self) -> str:
+        """What each rank waits for, in words; at most 20. Empty when all have ended."""
+        waiting = [rank for rank in self.ranks if not rank.ended]
+        lines = [f"rank {rank.number}: {_waits(rank)}" for rank in waiting[:_SHOWN]]
+        return "; ".join(lines) + (f"; and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else "")
+
+    # Groups and names
+
+    def context(self, name: Any) -> int:
+        """A small number for a name, the same for every rank."""
+        return self._contexts.setdefault(name, len(self._contexts))
+
+    def group_of(self, name: Any, parent: Group, members: Sequence[int]) -> Group:
+        """The ranks of a communicator that is made of another one; made by the first that asks."""
+        if len(members) == len(parent.members) and isinstance(members, range):
+            return parent
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = Group([parent.members[i] for i in members], [parent.nodes[i] for i in members])
+        return found
+
+    # The machine
+
+    def roof(self, rank: Rank) -> Any:
+        """The roofline of the rank's core or device."""
+        place = rank.place
+        if place not in self._rooflines:
+            self._rooflines[place] = roofline(self.cluster, place, self.group.places[1][place.node])
+        return self._rooflines[place]
+
+    def copy(self, rank: Rank, when: float, nbytes: int, seconds_a_byte: float, copies: int, done: Callable[[float], None]) -> None:
+        """Copy inside the node of this rank from `when` on; `done` is called with the end of the first copy."""
+        if self._network is None or not nbytes or not seconds_a_byte:
+            done(when + nbytes * seconds_a_byte)
+            return
+        pool = self._network.memory(rank.place.node)
+
+        def start() -> None:
+            activity = Activity(self.sim, nbytes, {pool: copies}, cap=1 / seconds_a_byte)
+            assert activity.callbacks is not None
+            activity.callbacks.append(lambda _: done(self.sim.now))
+
+        self.sim.at(max(when, self.sim.now), start)
+
+    def flow_place(self, rank: Rank) -> Any:
+        """Where the flows of this rank begin and end: its device, its NIC, or its node."""
+        found = self._flow_places.get(rank.number)
+        if found is None:
+            node = rank.place.node
+            name = self.cluster.network_name()
+            own = [nic.index for nic in self.cluster.node(node).nics if nic.network == name]
+            if rank.place.device is not None:
+                found = f"n{node}/device:{rank.place.device}"
+            elif len(own) > 1:
+                found = f"n{node}/nic:{own[self.group.places[0][rank.number] % len(own)]}"
+            else:
+                found = node
+            self._flow_places[rank.number] = found
+        return found
+
+
+def _waits(rank: Rank) -> str:
+    waits = rank.waits
+    if isinstance(waits, str):
+        return waits
+    open_ones = [request for request in waits or () if request.arrival is None]
+    if not open_ones:
+        return "nothing"
+    more = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
+    said: str = open_ones[0].what
+    return said + more
