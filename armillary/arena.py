@@ -100,10 +100,11 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `run` may return instead of a plain mapping: metrics, and artifacts."""
+    """What `run` may return instead of a plain mapping: metrics, artifacts, and whether its own rounds were too far apart to trust."""
 
     values: Mapping[str, float]
     artifacts: Sequence[Artifact] = ()
+    noisy: bool = False
 
 
 class NotForThisCase(Exception):

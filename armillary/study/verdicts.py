@@ -109,7 +109,7 @@ def judge(claim_id: str, technique: str, claim: Claim, result: Result) -> Verdic
         return replace(blank, reason=final.rule, undefined=final.undefined)
     kind_of_value = kinds_of_value.pop()
     spread = final.interval
-    final = _enough(final, spread, kind_of_value == "measured")
+    final = _quiet(_enough(final, spread, kind_of_value == "measured"), technique, claim, result)
     unit, shown = _shown(claim, metric, spread)
     return replace(
         blank, state=final.state, figure=shown.figure, low=shown.low, high=shown.high, unit=unit, kind=kind_of_value,
@@ -258,6 +258,14 @@ def _enough(judged: _Judged, spread: Interval, measured: bool) -> _Judged:
     """Few cases and few repeats cannot hold a claim."""
     many = spread.cases >= ENOUGH_CASES or (measured and spread.repeats >= ENOUGH_REPEATS)
     return judged if many or judged.state != HELD else replace(judged, state=IN_PART, rule="few cases")
+
+
+def _quiet(judged: _Judged, technique: str, claim: Claim, result: Result) -> _Judged:
+    """What was measured mostly on a disturbed machine, or in rounds far apart, cannot hold a claim."""
+    cases = {case for kind in claim.kinds for case in result.cases_of(kind)}
+    repeats = [(case, repeat) for case, row in result.values(technique, claim.metric, sorted(cases)).items() for repeat in row]
+    noisy = sum(repeat in result.noisy(technique, claim.metric, case) for case, repeat in repeats)
+    return replace(judged, state=IN_PART, rule="most units were noisy") if judged.state == HELD and 2 * noisy > len(repeats) else judged
 
 
 def _best_of(baselines: Sequence[str], name: str, metric: Metric, result: Result, cases: Sequence[str]) -> dict[str, dict[int, float]]:

@@ -76,6 +76,17 @@ def verdict(result: Result, claim: Claim) -> Any:
     return judge("by/hand/new#1", "new", claim, result)
 
 
+def test_what_was_mostly_noisy_is_held_in_part_only() -> None:
+    values = {"rate": {"new": {f"c{i}": [20.0] * 5 for i in range(12)}, "old": {f"c{i}": [10.0] * 5 for i in range(12)}}}
+    claim = Claim("rate", over="old", by=Gain(ratio=(1.5, None)))
+    quiet, noisy = Made(values), Made(values)
+    for number, unit in enumerate(unit for unit in noisy.units if unit["technique"] == "new"):
+        unit["noisy"] = int(number % 5 < 3)  # type: ignore[index]
+    assert verdict(quiet, claim).state == "held"
+    found = verdict(noisy, claim)
+    assert (found.state, found.reason) == ("held in part", "most units were noisy")
+
+
 HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100)}}
 
 
