@@ -1,0 +1,1 @@
+"""Moving data between nodes: backends, routes, collectives, halos, notification, clocks, transport, tenancy."""

@@ -1,0 +1,234 @@
+"""Which communication backend should this code run on, and what does the uniform layer cost over calling it directly?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary.arena import Arena, Case, Metric, NotForThisCase, Outcome
+from armillary.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from armillary.study import Result
+
+    from .measure import Measured
+    from .twin import Twin
+
+backends = Arena(
+    "network/backends",
+    question="Which communication backend should this code run on, and what does the uniform layer cost over calling it directly?",
+    metrics=[
+        Metric(
+            "overhead",
+            unit="%",
+            better="lower",
+            kind="measured",
+            scale="difference",
+            on=frozenset({"twin"}),
+            doc="over the native twin in the same rounds of the same ranks, the median of the ratios",
+        ),
+        Metric("time", unit="s", better="lower", kind="by case", doc="one run of the program, the slowest rank's; median over rounds"),
+        Metric("latency", unit="us", better="lower", kind="measured", on=frozenset({"latency"}), doc="one way, half an exchange"),
+        Metric("bandwidth", unit="GB/s", better="higher", kind="measured", on=frozenset({"bandwidth"}), doc="payload one way"),
+        Metric("spread", unit="%", better=None, kind="measured", on=frozenset({"measured"}), doc="between the quartiles of the rounds"),
+        Metric("lines_changed", better="lower", kind="modelled", doc="lines of the program that change on the way to the nearest backend"),
+    ],
+    techniques={
+        "mpi4py-native": ".mpi4py_native:Mpi4pyNative",
+        "threads-native": ".threads_native:ThreadsNative",
+        "nccl-native": ".torch_distributed:NcclNative",
+        "torch-distributed": ".torch_distributed:TorchDistributed",
+        "uniconn": ".uniconn:Uniconn",
+    },
+    papers={"uniconn": "uniconn"},
+    baseline="uniconn",
+    uses=("armillary.comm",),
+)
+
+#: Grid points a side and sweeps of Jacobi; points a side of the Poisson problem; rounds, and messages or sums in one round.
+SIZES: dict[str, dict[str, dict[str, int]]] = {
+    "tiny": {"jacobi": {"n": 96, "iterations": 6}, "cg": {"grid": 6}, "rounds": {"rounds": 4, "share": 40}},
+    "small": {"jacobi": {"n": 1024, "iterations": 20}, "cg": {"grid": 24}, "rounds": {"rounds": 15, "share": 1}},
+    "large": {"jacobi": {"n": 2048, "iterations": 200}, "cg": {"grid": 64}, "rounds": {"rounds": 15, "share": 1}},
+}
+#: The same where ranks have devices.
+DEVICE_SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"n": 256, "iterations": 6, "periodic": True},
+    "small": {"n": 4096, "iterations": 50, "periodic": True},
+    "large": {"n": 16384, "iterations": 200, "periodic": True},
+}
+#: Bytes of a message, and exchanges in one round.
+PINGPONG = {"8B": (8, 1000), "64KiB": (1 << 16, 200), "1MiB": (1 << 20, 40), "64MiB": (1 << 26, 1)}
+BANDWIDTH = {"64KiB": (1 << 16, 4), "1MiB": (1 << 20, 1)}
+ALLREDUCE = {"8B": (8, 400), "64KiB": (1 << 16, 100)}
+#: Messages from this size on are long: what the paper calls negligible is said of them.
+LONG = 1 << 16
+MEASURED = ("mpi", "threads", "nccl")
+RANKS = {"mpi": 2, "threads": 2, "nccl": 1, "virtual": 8}
+
+
+@backends.cases
+def cases(scale: str) -> Iterator[Case]:
+    """Each program on each backend: on two ranks, on as many as there are GPUs, and on eight virtual ones in simulated time."""
+    size = SIZES[scale]
+    for backend in (*MEASURED, "virtual"):
+        yield _case("jacobi", backend, DEVICE_SIZES[scale] if backend == "nccl" else size["jacobi"], scale)
+        yield _case("cg", backend, size["cg"], scale)
+        share = size["rounds"]["share"]
+        for program, table in (("pingpong", PINGPONG), ("bandwidth", BANDWIDTH), ("allreduce", ALLREDUCE)):
+            if backend in ("nccl", "virtual") and program == "bandwidth":
+                continue
+            for name, (nbytes, exchanges) in table.items():
+                yield _case(program, backend, {"nbytes": nbytes, "exchanges": max(1, exchanges // share)}, scale, name)
+
+
+def _case(program: str, backend: str, options: dict[str, Any], scale: str, size: str = "") -> Case:
+    kinds = {program, backend}
+    kinds |= {"simulated"} if backend == "virtual" else {"measured", "twin"}
+    if program not in ("jacobi", "cg"):
+        kinds |= {"messages", "long" if options["nbytes"] >= LONG else "short"}
+        if backend != "virtual":
+            kinds |= {"pingpong": {"latency", "bandwidth"}, "bandwidth": {"bandwidth"}, "allreduce": set()}[program]
+    name = f"{program}-{size}@{backend}" if size else f"{program}@{backend}"
+    what: dict[str, Any] = {"program": program, "backend": backend, "ranks": RANKS[backend], "options": options}
+    # Simulated rounds are all alike.
+    what["rounds"] = 2 if backend == "virtual" else SIZES[scale]["rounds"]["rounds"]
+    return Case(name, _work, what, frozenset(kinds))
+
+
+@backends.read
+def read(
+    path: Path, *, backends: tuple[str, ...] = ("mpi", "threads"), ranks: int = 2, rounds: int = 15, function: str = ""
+) -> Iterator[Case]:
+    """A MatrixMarket file as conjugate gradients, or a Python file with a program of your own (`--function name`), on each backend.
+
+    A program is `name(comm)`: it prepares, and returns what is to be timed; one that returns nothing to call is timed whole.
+    """
+    from armillary.comm import backends as known
+
+    for backend in backends:
+        if backend not in known():
+            raise unknown("backend", backend, known(), where="--backends")
+    if not 1 <= ranks <= 64 or not 2 <= rounds <= 10_000:
+        raise InputError(f"found {ranks} ranks and {rounds} rounds; expected 1 to 64, and 2 to 10000", where="--ranks, --rounds")
+    if path.suffix == ".py":
+        program, options = _own(path, function), {}
+    else:
+        from .matrices import matrix_market
+
+        matrix_market(str(path))
+        program, options = "cg", {"grid": 0, "path": str(path)}
+    for backend in backends:
+        kinds = {"file", "simulated" if backend == "virtual" else "measured", backend}
+        if program == "cg":
+            kinds |= {"cg"} | ({"twin"} if backend != "virtual" else set())
+        what = {"program": program, "backend": backend, "ranks": ranks, "rounds": rounds, "options": options}
+        yield Case(f"{path.name}@{backend}", _work, what, frozenset(kinds), source=path)
+
+
+def _own(path: Path, function: str) -> str:
+    """A program of the user's file, by the name under which ranks import it."""
+    import sys
+
+    from armillary.comm.program import found
+
+    if not path.stem.isidentifier() or not function.isidentifier():
+        raise InputError(f'found "{path.name}" and "{function}"; expected module.py and the name of a function in it', where="--function")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    found(f"{path.stem}:{function}")
+    return f"{path.stem}:{function}"
+
+
+def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
+    return dict(case.parameters)
+
+
+@backends.run
+def run(technique: Twin, case: Case) -> Outcome:
+    """Runs the technique's text of the program and its native twin in turn, on one set of ranks."""
+    work = case.workload
+    program, backend, options = work["program"], work["backend"], work["options"]
+    technique.check(backend, program)
+    measured = _measured(technique, case)
+    values = {"time": measured.median, "lines_changed": float(_lines_changed(technique, program))}
+    if "measured" in case.kinds:
+        values["spread"] = 100 * measured.spread
+    if "twin" in case.kinds:
+        values["overhead"] = measured.overhead
+    if "latency" in case.kinds:
+        values["latency"] = 1e6 * measured.median / options["exchanges"] / 2
+    if "bandwidth" in case.kinds:
+        messages = options["exchanges"] * (2 if program == "pingpong" else 64)
+        values["bandwidth"] = options["nbytes"] * messages / measured.median / 1e9
+    return Outcome(values, noisy=measured.noisy)
+
+
+#: What the last set of ranks measured for techniques that did not ask yet, by case, seed and repeat.
+_UNASKED: dict[tuple[str, int, int], dict[str, Measured]] = {}
+
+
+def _measured(technique: Twin, case: Case) -> Measured:
+    """The technique's rounds. The native twin and Uniconn are measured together once, for both; who asks again is measured again."""
+    from .measure import measure
+    from .uniconn import Uniconn
+
+    key = (case.digest, case.seed, case.repeat)
+    waiting = _UNASKED.get(key, {})
+    if technique.texts in waiting:
+        return waiting.pop(technique.texts)
+    work = case.workload
+    native = native_of(work["backend"]) if "twin" in case.kinds else None
+    texts = [technique.texts] if native is None else [native.texts, Uniconn.texts if technique.texts == native.texts else technique.texts]
+    found = measure(texts, work["program"], work["options"], work["backend"], work["ranks"], work["rounds"], case.seed)
+    mine = found.pop(technique.texts if ":" not in work["program"] else work["program"])
+    _UNASKED.clear()
+    _UNASKED[key] = {text: other for text, other in found.items() if {text, technique.texts} == {Uniconn.texts, native and native.texts}}
+    return mine
+
+
+def native_of(backend: str) -> type[Twin]:
+    """The technique that is written for this backend alone."""
+    for name in backends.techniques:
+        found: Any = backends.technique(name)
+        if found.backends == {backend}:
+            return found
+    raise NotForThisCase(f"backend {backend} has no native twin")
+
+
+def _lines_changed(technique: Twin, program: str) -> int:
+    """Lines of the technique's text that change on the way to the nearest backend that is written differently; 0 for a text for all."""
+    from .lines import lines_changed
+    from .uniconn import Uniconn
+
+    if ":" in program or technique.texts == Uniconn.texts:
+        return 0
+    others: list[Any] = [backends.technique(name) for name in backends.techniques]
+    return lines_changed(technique.texts, sorted({t.texts for t in others} - {technique.texts, Uniconn.texts}), program)
+
+
+@backends.answer
+def answer(result: Result) -> str:
+    """The fastest backend of each program, and what the uniform layer costs."""
+    times = result.medians("uniconn", "time") if "uniconn" in result.techniques else {}
+    overheads = result.medians("uniconn", "overhead") if "uniconn" in result.techniques else {}
+    by_program: dict[str, dict[str, float]] = {}
+    for name, seconds in times.items():
+        program, _, backend = name.rpartition("@")
+        if backend in MEASURED:
+            by_program.setdefault(program, {})[backend] = seconds
+    said = []
+    for program in ("jacobi", "cg", *by_program):
+        found = by_program.pop(program, {})
+        if len(found) > 1:
+            order = sorted(found, key=found.__getitem__)
+            said.append(f"{program} runs fastest on {order[0]} ({found[order[1]] / found[order[0]]:.2f}x as fast as on {order[1]})")
+    if overheads:
+        worst = max(overheads, key=overheads.__getitem__)
+        middle = sorted(overheads.values())[len(overheads) // 2]
+        said.append(f"the uniform layer costs {middle:.1f} % in the middle, {overheads[worst]:.1f} % at most ({worst})")
+    return "; ".join(said[:2] + said[-1:] if len(said) > 3 else said) + "." if said else "Nothing of Uniconn was measured."

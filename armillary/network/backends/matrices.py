@@ -1,0 +1,71 @@
+"""Symmetric positive definite systems for conjugate gradients, by rows: a built-in Poisson problem, or a MatrixMarket file."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError
+
+#: A file may name at most this many rows and entries; a line of it is at least four bytes long.
+_MOST_ROWS = 50_000_000
+_LEAST_BYTES_AN_ENTRY = 4
+
+
+Parts = tuple[Any, Any, Any]
+
+
+@lru_cache(maxsize=2)
+def poisson(n: int) -> Parts:
+    """The 27-point Poisson matrix of an n x n x n grid: 26 on the diagonal, -1 for each neighbour, corners included.
+
+    As compressed rows: where each begins, columns in ascending order, values.
+    """
+    point = np.arange(n**3)
+    where = np.stack((point // (n * n), point // n % n, point % n), axis=1)[:, None, :]
+    steps = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), axis=-1).reshape(1, 27, 3)
+    there = where + steps
+    inside = ((there >= 0) & (there < n)).all(axis=2)
+    columns = (there @ np.array([n * n, n, 1]))[inside]
+    values = np.broadcast_to(np.where((steps == 0).all(axis=2), 26.0, -1.0), inside.shape)[inside]
+    return np.concatenate(([0], np.cumsum(inside.sum(axis=1)))), columns, values
+
+
+@lru_cache(maxsize=2)
+def matrix_market(path: str) -> Parts:
+    """A symmetric matrix from a MatrixMarket file, as compressed rows; positive diagonals are checked."""
+    from scipy import io, sparse
+
+    file = Path(path)
+    try:
+        rows, columns, entries, form, field, symmetry = io.mminfo(file)
+    except (ValueError, OSError, OverflowError, StopIteration) as error:
+        raise InputError(f"is no MatrixMarket file ({error})", where=path) from None
+    if form != "coordinate" or field not in ("real", "integer") or symmetry not in ("symmetric", "general"):
+        raise InputError(f"found a {form} {field} {symmetry} matrix; expected coordinate, real or integer, symmetric", where=path)
+    if rows != columns or not 1 <= rows <= _MOST_ROWS:
+        raise InputError(f"found {rows} x {columns}; expected a square matrix of 1 to {_MOST_ROWS} rows", where=path)
+    packed = file.suffix in (".gz", ".bz2")
+    if not packed and entries * _LEAST_BYTES_AN_ENTRY > file.stat().st_size:
+        raise InputError(f"found {entries} entries promised in {file.stat().st_size} bytes; expected a whole file", where=path)
+    try:
+        matrix = sparse.csr_array(io.mmread(file)).astype(np.float64)
+    except (ValueError, OSError, OverflowError) as error:
+        raise InputError(f"cannot be read ({error})", where=path) from None
+    matrix.sum_duplicates()
+    if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
+        raise InputError("found a matrix that is not symmetric; expected a symmetric positive definite one", where=path)
+    if not np.isfinite(matrix.data).all() or (matrix.diagonal() <= 0).any():
+        raise InputError("found a diagonal entry that is not positive; expected a symmetric positive definite matrix", where=path)
+    matrix.sort_indices()
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+
+
+def system(grid: int, path: str | None) -> tuple[Parts, Any]:
+    """The matrix as compressed rows, and a right-hand side whose solution is smooth but not constant."""
+    starts, columns, values = poisson(grid) if path is None else matrix_market(path)
+    products = np.concatenate((values * np.cos(columns * 0.37), [0.0]))
+    return (starts, columns, values), np.where(np.diff(starts) > 0, np.add.reduceat(products, starts[:-1]), 0.0)
