@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from armillary import arrays
 from armillary.arena import Claim, Gain, Kind, Level
 from armillary.arrays.exact import MOST_INNER
 
 from .digit_products import multiply, products
-from .exponents import default_block, exponents, span
+from .looking import look
 from .method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
 from .native import Native
 from .slices import cut, slices_for
@@ -68,18 +68,19 @@ class Adp(Method):
             return empty, Info("adp", bound=0.0)
         start = time.perf_counter()
         found, reason, wide = self.slices, "", None
-        kernels = cuda_kernels(a, b)
-        clean, wide = _look(kernels, a, b, self.block) if not found else (finite(a, b), None)
+        if not found:
+            wide = look(a, b, self.block)
+            found = 0 if wide is None else slices_for(wide)
+        clean = wide is not None or (self.slices > 0 and finite(a, b))
         if not clean:
             reason = NOT_FINITE
-        elif wide is not None:
-            found = slices_for(wide)
-            if found > self.max_slices:
-                reason = f"{found} slices are needed, {self.max_slices} allowed"
+        elif not self.slices and found > self.max_slices:
+            reason = f"{found} slices are needed, {self.max_slices} allowed"
         overhead = time.perf_counter() - start
         if reason:
             product, info = Native().multiply(a, b)
             return product, Info("adp", span=wide, fallback=reason, bound=info.bound, overhead_s=overhead)
+        kernels = cuda_kernels(a, b)
         if kernels is not None and found * a.shape[1] <= MOST_INNER:
             left, right = kernels.cut(a, found, top_first=True), kernels.cut(b.T, found, top_first=False)
             product = kernels.multiply(*left, *right, bits=8)
@@ -87,17 +88,6 @@ class Adp(Method):
             product = multiply(cut(a, found), cut(b.T, found))
         bound = error_bound(a.shape[1], found, wide) if wide is not None else float("inf")
         return product, Info("adp", products(found), found, wide, bound=bound, overhead_s=overhead)
-
-
-def _look(kernels: Any, a: arrays.Array, b: arrays.Array, block: int) -> tuple[bool, int | None]:
-    """Whether all is finite, and the span; None where it is not."""
-    if kernels is not None:
-        clean, wide, hidden = kernels.look(a, b, 1 << (block or default_block(a.shape[1])).bit_length() - 1)
-        if not hidden:
-            return clean, wide if clean else None
-    if not finite(a, b):
-        return False, None
-    return True, span(exponents(a), exponents(b), block or None)
 
 
 def error_bound(inner: int, s: int, wide: int) -> float:

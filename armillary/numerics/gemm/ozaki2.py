@@ -20,7 +20,8 @@ from armillary import arrays
 from armillary.arrays.exact import MOST_INNER
 from armillary.errors import InputError
 
-from .exponents import exponents, span
+from .exponents import exponents
+from .looking import look
 from .method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
 from .native import Native
 from .slices import SIGNIFICAND
@@ -76,12 +77,12 @@ class Ozaki2(Method):
         empty = empty_product(a, b)
         if empty is not None:
             return empty, Info("ozaki2", bound=0.0)
-        if not finite(a, b):
+        wide = None if self.moduli else look(a, b)
+        if wide is None and not (self.moduli and finite(a, b)):
             product, info = Native().multiply(a, b)
             return product, Info("ozaki2", fallback=NOT_FINITE, bound=info.bound)
-        wide, count = None, self.moduli
-        if not count:
-            wide = span(exponents(a), exponents(b))
+        count = self.moduli
+        if wide is not None:
             count = moduli_for(wide, a.shape[1])
             if count > len(MODULI):
                 product, info = Native().multiply(a, b)
