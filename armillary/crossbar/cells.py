@@ -1,0 +1,149 @@
+"""Memory cells: what pulses make of their conductance, and what is left of a wish after writing and verifying.
+
+A cell stands at one of `levels` conductances from `g_min` to `g_max`, evenly spaced. A pulse moves it by about one level along a curve that
+flattens: after P of L pulses up, G = g_min + (g_max − g_min)·(1 − exp(−ν·P/L)) / (1 − exp(−ν)), with ν the device's nonlinearity; down
+likewise from the top. Every pulse adds noise of `cycle_noise` of the whole range; from cell to cell ν differs by `cell_noise` of itself.
+Devices and figures: MELISO+ (arXiv 2509.21137); that ν is the exponent of the curve is our reading of its nonlinearity label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError, unknown
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of cell: conductances in siemens, voltages in volts, times in seconds."""
+
+    name: str
+    g_max: float
+    g_min: float
+    levels: int
+    write_up: float
+    write_down: float
+    pulse: float
+    curve_up: float
+    curve_down: float
+    #: Standard deviations: of a pulse, of the range; of a cell's curve, of itself; of a read, of each cell's current.
+    cycle_noise: float
+    cell_noise: float = 0.0
+    read_noise: float = 0.005
+    read_voltage: float = 0.5
+    read_time: float = 5e-9
+
+    def __post_init__(self) -> None:
+        if self.levels < 2:
+            raise InputError(f"levels: found {self.levels}; expected at least 2")
+        if not 0 < self.g_min < self.g_max:
+            raise InputError(f"conductances: found {self.g_min:g} to {self.g_max:g} S; expected 0 < g_min < g_max")
+        if min(self.cycle_noise, self.cell_noise, self.read_noise) < 0 or min(self.pulse, self.read_time) <= 0:
+            raise InputError("found negative noise, or a time that is not positive; expected noise from 0 and positive times")
+
+    @property
+    def step(self) -> float:
+        """Siemens between two levels."""
+        return (self.g_max - self.g_min) / (self.levels - 1)
+
+    def ideal(self) -> Device:
+        """The same cell without any noise, with as many levels as float64 tells apart."""
+        return replace(self, levels=1 << 53, cycle_noise=0.0, cell_noise=0.0, read_noise=0.0, curve_up=0.0, curve_down=0.0)
+
+
+_DEVICES = {
+    device.name: device
+    for device in (
+        Device("EpiRAM", 1.2346e-5, 2.459e-7, 256, 5.0, -3.0, 5e-6, 0.5, -0.5, 0.02),
+        Device("TaOx-HfOx", 1e-5, 1e-6, 128, 1.6, 1.6, 50e-9, 0.04, -0.63, 0.037),
+        Device("Ag-aSi", 3.846e-8, 3.077e-9, 97, 3.2, -2.8, 300e-6, 2.4, -4.88, 0.035),
+        Device("AlOx-HfO2", 5.917e-5, 1.3357e-5, 40, 0.9, -1.0, 100e-6, 1.94, -0.61, 0.05),
+    )
+}
+
+
+def devices() -> tuple[str, ...]:
+    """The names of the devices with published figures."""
+    return tuple(_DEVICES)
+
+
+def device(name: str | Device) -> Device:
+    """A device by its name."""
+    if isinstance(name, Device):
+        return name
+    if name not in _DEVICES:
+        raise unknown("device", str(name), _DEVICES)
+    return _DEVICES[name]
+
+
+@dataclass(frozen=True)
+class Programmed:
+    """Cells after writing: their conductances, and the pulses that each took (up, down)."""
+
+    conductance: Array
+    up: Array
+    down: Array
+
+
+def program(kind: Device, wanted: Array, rng: np.random.Generator, verify: int = 10) -> Programmed:
+    """Writes cells, all at `g_min` before, to the levels nearest to `wanted` (siemens).
+
+    After the first pulses each cell is read and corrected while it is off by more than half a level, at most `verify` times. Pulses add
+    noise, so that a correction goes only as far as it is expected to help: with noise of s levels a pulse, n pulses of e levels that are
+    missing leave (e − n)² + n·s² on average, which is least for n = e − s²/2.
+    """
+    low, high, step = kind.g_min, kind.g_max, kind.step
+    if wanted.size and (wanted.min() < low * (1 - 1e-12) or wanted.max() > high * (1 + 1e-12)):
+        raise InputError(f"wanted: found conductances outside {low:g} to {high:g} S; expected them inside")
+    target = low + np.rint((wanted - low) / step) * step
+    if kind.levels >= 1 << 50:
+        # Finer than float64's own steps: the wish itself.
+        target = np.clip(wanted, low, high)
+    held = np.full(wanted.shape, low)
+    up, down = np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, np.int64)
+    spread = 1.0 + kind.cell_noise * rng.normal(size=wanted.shape) if kind.cell_noise else 1.0
+    undone = (kind.cycle_noise * (kind.levels - 1)) ** 2 / 2
+    for _ in range(verify + 1):
+        missing = (target - held) / step
+        pulses = np.rint(np.sign(missing) * np.maximum(np.abs(missing) - undone, 0.0))
+        if kind.cycle_noise == 0.0 and kind.curve_up == 0.0 and kind.curve_down == 0.0:
+            rising, falling = np.maximum(pulses, 0), np.maximum(-pulses, 0)
+            return Programmed(target, up + rising.astype(np.int64), down + falling.astype(np.int64))
+        moving = pulses != 0
+        if not moving.any():
+            break
+        up += np.maximum(pulses, 0).astype(np.int64)
+        down += np.maximum(-pulses, 0).astype(np.int64)
+        moved = np.where(
+            pulses > 0, _pushed(kind, held, pulses, kind.curve_up * spread), _pulled(kind, held, -pulses, -kind.curve_down * spread)
+        )
+        noise = kind.cycle_noise * (high - low) * np.sqrt(np.abs(pulses)) * rng.normal(size=wanted.shape)
+        held = np.where(moving, np.clip(moved + noise, low, high), held)
+    return Programmed(held, up, down)
+
+
+def _pushed(kind: Device, held: Array, pulses: Array, curve: Any) -> Array:
+    """Conductance after pulses up, from where the cell stands on its curve."""
+    share = (held - kind.g_min) / (kind.g_max - kind.g_min)
+    return kind.g_min + (kind.g_max - kind.g_min) * _further(share, pulses / (kind.levels - 1), curve)
+
+
+def _pulled(kind: Device, held: Array, pulses: Array, curve: Any) -> Array:
+    """Conductance after pulses down."""
+    share = (kind.g_max - held) / (kind.g_max - kind.g_min)
+    return kind.g_max - (kind.g_max - kind.g_min) * _further(share, pulses / (kind.levels - 1), curve)
+
+
+def _further(share: Array, more: Array, curve: Any) -> Array:
+    """Where `more` of all pulses lead from a share of the way, on a curve (1 − e^(−νp)) / (1 − e^(−ν)); straight for ν = 0."""
+    curve = np.broadcast_to(np.asarray(curve, np.float64), share.shape)
+    bent = np.abs(curve) > 1e-9
+    whole = -np.expm1(-np.where(bent, curve, 1.0))
+    place = -np.log1p(-np.minimum(share * whole, 1 - 1e-15)) / np.where(bent, curve, 1.0)
+    reached = -np.expm1(-np.where(bent, curve, 1.0) * np.minimum(np.where(bent, place, share) + more, 1.0)) / whole
+    return np.where(bent, reached, np.minimum(share + more, 1.0))

@@ -1,0 +1,14 @@
+from .advice import Advice as Advice
+from .advice import advise as advise
+from .highs import HighsIpm as HighsIpm
+from .highs import HighsSimplex as HighsSimplex
+from .mps import read_mps as read_mps
+from .pdlp_average import PdlpAverage as PdlpAverage
+from .plain_pdhg import Pdhg as Pdhg
+from .problem import LinearProgram as LinearProgram
+from .problem import Solution as Solution
+from .problem import from_linprog as from_linprog
+from .r2hpdhg import R2Hpdhg as R2Hpdhg
+from .rram_pdhg import RramPdhg as RramPdhg
+from .solving import solve as solve
+from .solving import write_solution as write_solution
