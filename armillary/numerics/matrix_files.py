@@ -172,7 +172,7 @@ def _unpacked(path: Path) -> Iterator[IO[bytes]]:
 def _npz(path: Path) -> Array | coo_array:
     from scipy.sparse import load_npz
 
-    arrays = _check_archive(path)
+    arrays = check_archive(path)
     if "format" not in arrays:
         if len(arrays) != 1:
             raise InputError(
@@ -197,7 +197,7 @@ def _npz(path: Path) -> Array | coo_array:
     return matrix
 
 
-def _check_archive(path: Path) -> set[str]:
+def check_archive(path: Path) -> set[str]:
     """The names of the arrays in an `.npz`, each of which is as large as its header says and no larger than its bytes can unpack to."""
     names = set()
     try:

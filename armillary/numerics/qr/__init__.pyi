@@ -1,0 +1,17 @@
+from .cholqr import CholQr as CholQr
+from .cholqr import CholQr2 as CholQr2
+from .cholqr import ScholQr3 as ScholQr3
+from .householder import Householder as Householder
+from .implicit import ImplicitQ as ImplicitQ
+from .lu_cholqr2 import LuCholQr as LuCholQr
+from .lu_cholqr2 import LuCholQr2 as LuCholQr2
+from .method import Breakdown as Breakdown
+from .method import Info as Info
+from .mgs import Mgs as Mgs
+from .randomized_cholqr import RandomizedCholQr as RandomizedCholQr
+from .tall import lstsq as lstsq
+from .tall import tall_qr as tall_qr
+from .tall import tall_svd as tall_svd
+from .tsqr import Tsqr as Tsqr
+from .workload import matrix as matrix
+from .workload import read_rows as read_rows

@@ -1,0 +1,15 @@
+from .advice import Advice as Advice
+from .advice import advise as advise
+from .block_arrow import BlockArrow as BlockArrow
+from .dense import Dense as Dense
+from .factorisation import Factor as Factor
+from .factorisation import SelectedInverse as SelectedInverse
+from .factorisation import factor as factor
+from .factorisation import factor_part as factor_part
+from .factorisation import selected_inverse as selected_inverse
+from .partitions import Part as Part
+from .partitions import partition as partition
+from .serinv import Serinv as Serinv
+from .serinv_sequential import SerinvSequential as SerinvSequential
+from .solve_columns import SolveColumns as SolveColumns
+from .takahashi import Takahashi as Takahashi

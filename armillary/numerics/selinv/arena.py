@@ -1,0 +1,326 @@
+"""Diagonal and neighbouring blocks of the inverse of a block-tridiagonal matrix with an arrow: how fast, over how many processes?"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase
+
+from .costs import CALL_S, GEMM, INDEXED, POTRF, SPARSE, TRSM, Work, whole_work
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from armillary.study import Result
+
+    from .grading import Reference
+    from .method import Answer, Method, Problem
+
+_SHARES = "share of a core's peak, measured once by benchmarks/selinv_speed.py on a 2-core host; the model takes it for the cluster's cores"
+
+selinv = Arena(
+    "numerics/selinv",
+    question="How fast are variances from a huge block-tridiagonal precision matrix with an arrow, and over how many processes?",
+    metrics=[
+        Metric("seconds", unit="s", better="lower", kind="by case", doc="factor and wanted entries of the inverse; one core a process"),
+        Metric("error", better="lower", kind="measured", doc="largest error of a wanted entry over the largest of its column, 24 columns"),
+        Metric("logdet_error", better="lower", kind="measured", doc="relative error of log det"),
+        Metric(
+            "bytes_per_rank",
+            unit="B",
+            better="lower",
+            kind="measured",
+            doc="most payload that a rank sent to others; collectives count once",
+        ),
+        Metric("parallel_efficiency", better="higher", kind="by case", on=frozenset({"parallel"}), doc="T₁ / (p·T_p); 1/p for one process"),
+        Metric("peak_bytes", unit="B", better="lower", kind="measured", doc="most memory beyond the matrix, answer included"),
+    ],
+    techniques={
+        "serinv": ".serinv:Serinv",
+        "serinv-sequential": ".serinv_sequential:SerinvSequential",
+        "takahashi": ".takahashi:Takahashi",
+        "solve-columns": ".solve_columns:SolveColumns",
+        "dense": ".dense:Dense",
+    },
+    papers={"serinv": "serinv"},
+    baseline="takahashi",
+    tradeoff=("seconds", "peak_bytes"),
+    uses=("armillary.arrays", "armillary.comm"),
+    repeats=2,
+    constants=[
+        Constant("gemm", GEMM, "", _SHARES),
+        Constant("triangular solve", TRSM, "", _SHARES),
+        Constant("cholesky", POTRF, "", _SHARES),
+        Constant("indexed loop", INDEXED, "", _SHARES),
+        Constant("sparse factor", SPARSE, "", _SHARES),
+        Constant("call", CALL_S, "s", "a kernel call, sum or copy on a small block; measured once by benchmarks/selinv_speed.py"),
+        Constant("cluster", "perlmutter-cpu", "", "one rank a node, one core a rank; peak and network of the preset"),
+    ],
+)
+
+CLUSTER = "perlmutter-cpu"
+#: Days, side of the grid, fixed effects.
+MEASURED = {
+    "tiny": {"field-a": (8, 3, 2), "field-b": (9, 2, 2), "field-c": (10, 3, 3)},
+    "small": {"field-a": (64, 10, 4), "field-b": (96, 7, 4), "field-c": (48, 8, 10)},
+    "large": {"field-a": (365, 22, 10), "field-b": (200, 20, 10), "field-c": (128, 16, 10)},
+}
+SIMULATED = {"tiny": (40, (2, 2, 3)), "small": (512, (6, 7, 8)), "large": (512, (10, 12, 14))}
+GPU = {"tiny": (16, (4, 5, 6)), "small": (64, (14, 16, 18)), "large": (365, (16, 20, 22))}
+RANDOM = {"tiny": (7, 4), "small": (32, 48), "large": (64, 128)}
+#: A run longer than this is its own timing; shorter ones are repeated.
+_LONG_S, _REPEATS = 2.0, 5
+
+
+@selinv.cases
+def cases(scale: str) -> Iterator[Case]:
+    """Gaussian fields and awkward matrices on two ranks here, fields on 2 to 16 virtual ranks, and fields on a CUDA device."""
+    for name, (n, side, a) in MEASURED[scale].items():
+        kinds = {"measured", "cpu", "spatio-temporal", "parallel"}
+        yield Case(name, _field, {"n": n, "side": side, "a": a, "ranks": 2}, frozenset(kinds))
+    n, b = RANDOM[scale]
+    shapes: dict[str, dict[str, Any]] = {
+        "random": {"a": 5},
+        "no-arrow": {"a": 0},
+        "complex": {"a": 2, "kind": "complex"},
+        "unequal": {"a": 3, "unequal": True},
+        "ill-conditioned": {"a": 3, "condition": 1e12},
+    }
+    for name, how in shapes.items():
+        yield Case(name, _random, {"n": n, "b": b, "ranks": 2, **how}, frozenset({"measured", "cpu", "random", "parallel", name}))
+    n, sides = SIMULATED[scale]
+    for ranks in (2, 4, 8):
+        yield Case(f"virtual-{ranks}", _field, _sized(n, sides[0], ranks), frozenset({"simulated", "spatio-temporal", "parallel"}))
+    for letter, side in zip("abc", sides):
+        kinds = {"simulated", "spatio-temporal", "parallel", "p16"}
+        yield Case(f"virtual-16{letter}", _field, _sized(n, side, 16), frozenset(kinds))
+    n, sides = GPU[scale]
+    for letter, side in zip("abc", sides):
+        yield Case(f"gpu-{letter}", _field, _sized(n, side, 1), frozenset({"measured", "gpu", "spatio-temporal"}))
+
+
+def _sized(n: int, side: int, ranks: int) -> dict[str, int]:
+    return {"n": n, "side": side, "a": 4, "ranks": ranks}
+
+
+@selinv.read
+def read(path: Path, *, block: str = "auto", arrow: str = "auto", ranks: int = 2) -> Iterator[Case]:
+    """A matrix in a file: block arrays in `.npz`, or a sparse Hermitian one (`.mtx`, `.npz`) with `block` and `arrow` given or found."""
+    from .partitions import partition
+
+    blocks = _file(path, path.stat().st_mtime_ns, block, arrow)
+    partition(blocks.n, ranks)
+    parameters = {"block": block, "arrow": arrow, "ranks": ranks}
+    kinds = {"measured", "cpu", "file", *(["parallel"] if ranks > 1 else [])}
+    yield Case(path.name, _load, parameters, frozenset(kinds), source=path)
+
+
+@selinv.run
+def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
+    """Inverts against the clock, or on virtual ranks in simulated time, and compares with refined columns of the inverse."""
+    from .serinv import Serinv
+
+    if "gpu" in case.kinds and not _cuda():
+        return NotForThisCase("needs PyTorch with a CUDA device")
+    work: _Work = case.workload
+    problem, ranks = work.problem, case.parameters["ranks"]
+    problem.sparse  # noqa: B018  # made before the clock starts
+    if "simulated" in case.kinds:
+        return _simulated(method, work, ranks)
+    own_ranks = (method.ranks or ranks) if isinstance(method, Serinv) else 1
+    answer, seconds, peak = _timed(method, _on_device(problem, method) if "gpu" in case.kinds else problem)
+    efficiency = 1.0 / ranks
+    if isinstance(method, Serinv) and own_ranks > 1:
+        from dataclasses import replace
+
+        _, alone, _ = _timed(replace(method, ranks=1), problem)
+        efficiency = alone / (own_ranks * seconds)
+    found = _graded(answer, work.reference, seconds, peak)
+    return {**found, "parallel_efficiency": efficiency} if "parallel" in case.kinds else found
+
+
+def _graded(answer: Answer, reference: Reference, seconds: float, peak: int) -> dict[str, float]:
+    return {
+        "seconds": seconds,
+        "error": reference.error(answer.inverse.to_sparse()),
+        "logdet_error": reference.logdet_error(answer.logdet),
+        "bytes_per_rank": answer.bytes_per_rank,
+        "peak_bytes": peak,
+    }
+
+
+def _simulated(method: Method, work: _Work, ranks: int) -> dict[str, float] | NotForThisCase:
+    """Real answers; time from counted operations and messages, on nodes of the cluster."""
+    from .dense import Dense
+    from .serinv import Serinv
+    from .solve_columns import SolveColumns
+
+    if isinstance(method, Dense | SolveColumns):
+        return NotForThisCase("would take its measured minutes to give an answer to grade")
+    problem = work.problem
+    if isinstance(method, Serinv):
+        count = method.ranks or ranks
+        answer, peak = _traced(lambda: method.on_ranks(problem, "virtual", cluster=CLUSTER, placement="round-robin"))
+        seconds = answer.simulated_s or 0.0
+        blocks = problem.blocks
+        efficiency = _alone(whole_work(blocks.n, blocks.b, blocks.a)) / (count * seconds)
+    else:
+        answer, peak = _traced(lambda: method.invert(problem))
+        seconds, efficiency = _alone(answer.work), 1.0 / ranks
+    return {**_graded(answer, work.reference, seconds, peak), "parallel_efficiency": efficiency}
+
+
+def _alone(work: Work) -> float:
+    """Simulated seconds of one core of the cluster."""
+    from armillary import comm
+
+    from .costs import charge
+
+    return comm.run(charge, work, ranks=1, backend="virtual", cluster=CLUSTER).seconds
+
+
+def _timed(method: Method, problem: Problem) -> tuple[Answer, float, int]:
+    import_module("scipy.linalg")  # Only libraries that are loaded are limited, and SciPy has a BLAS of its own.
+    with import_module("threadpoolctl").threadpool_limits(1):
+        _warm(type(method).__name__, str(problem.blocks.diagonal.dtype))
+        start = time.perf_counter()
+        answer, peak = _traced(lambda: method.invert(problem))
+        first = _elapsed(start, problem)
+        if first > _LONG_S:
+            return answer, first, peak
+        seconds = []
+        for _ in range(_REPEATS):
+            start = time.perf_counter()
+            method.invert(problem)
+            seconds.append(_elapsed(start, problem))
+    return answer, statistics.median(seconds), peak
+
+
+def _elapsed(start: float, problem: Problem) -> float:
+    from armillary import arrays
+
+    arrays.synchronise(problem.blocks.diagonal)
+    return time.perf_counter() - start
+
+
+def _traced(work: Any) -> tuple[Answer, int]:
+    """The answer, and the most bytes that were held: Python's and NumPy's, a CUDA device's, and what a library says it held."""
+    import tracemalloc
+
+    if cuda := _cuda():
+        torch = import_module("torch")
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    tracemalloc.start()
+    try:
+        answer: Answer = work()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return answer, peak + answer.native_bytes + (torch.cuda.max_memory_allocated() - before if cuda else 0)
+
+
+@functools.cache
+def _warm(name: str, dtype: str) -> None:
+    """Compiles and loads what the first call would."""
+    import numpy as np
+
+    from .method import Problem
+    from .takahashi import Takahashi
+    from .workload import random_blocks
+
+    if name != "Takahashi":
+        return
+    rng = np.random.default_rng(len(dtype))
+    Takahashi().invert(Problem(random_blocks(3, 2, 1, rng, "complex" if "complex" in dtype else "real")))
+
+
+@selinv.plots
+def plots(result: Result) -> Sequence[Any]:
+    """Simulated seconds by ranks."""
+    from armillary.figures import panels
+
+    lines = {}
+    for technique in result.techniques:
+        medians = result.medians(technique, "seconds")
+        points = [
+            (ranks, medians[name])
+            for ranks, name in ((2, "virtual-2"), (4, "virtual-4"), (8, "virtual-8"), (16, "virtual-16a"))
+            if name in medians
+        ]
+        if len(points) > 1:
+            lines[technique] = points
+    return [panels({"": lines}, "Simulated seconds, by ranks", "ranks", "seconds", log_y=True)] if lines else []
+
+
+class _Work:
+    """A problem, and its reference once somebody asks."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self.problem = problem
+        self._rng = rng
+
+    @functools.cached_property
+    def reference(self) -> Reference:
+        """Columns of the inverse, the same for every technique."""
+        from .grading import reference
+
+        return reference(self.problem.sparse, self._rng)
+
+
+def _field(case: Case, rng: np.random.Generator) -> _Work:
+    from .method import Problem
+    from .workload import spatio_temporal
+
+    p = case.parameters
+    return _Work(Problem(spatio_temporal(p["n"], p["side"], p["a"], rng), p["ranks"]), rng)
+
+
+def _random(case: Case, rng: np.random.Generator) -> _Work:
+    from .method import Problem
+    from .workload import random_blocks
+
+    p = case.parameters
+    n, b = p["n"], p["b"]
+    sizes = tuple(int(x) for x in rng.integers(max(1, b // 2), b + 1, n)) if p.get("unequal") else ()
+    blocks = random_blocks(n, b, p["a"], rng, p.get("kind", "real"), sizes, p.get("condition", 0.0))
+    return _Work(Problem(blocks, p["ranks"]), rng)
+
+
+def _load(case: Case, rng: np.random.Generator) -> _Work:
+    from .method import Problem
+
+    assert case.source is not None
+    p = case.parameters
+    return _Work(Problem(_file(case.source, case.source.stat().st_mtime_ns, p["block"], p["arrow"]), p["ranks"]), rng)
+
+
+@functools.lru_cache(maxsize=1)
+def _file(path: Path, changed_ns: int, block: str, arrow: str) -> Any:
+    from .workload import read_blocks
+
+    return read_blocks(path, block, arrow)
+
+
+@functools.cache
+def _cuda() -> bool:
+    return find_spec("torch") is not None and bool(import_module("torch").cuda.is_available())
+
+
+def _on_device(problem: Problem, method: Method) -> Problem:
+    """The blocks on the CUDA device for those that can use it, and on the host for the others."""
+    from .method import Problem
+    from .serinv import Serinv
+    from .serinv_sequential import SerinvSequential
+
+    if not isinstance(method, Serinv | SerinvSequential):
+        return problem
+    torch = import_module("torch")
+    return Problem(problem.blocks.mapped(lambda x: torch.from_numpy(x).cuda()), problem.ranks)

@@ -1,0 +1,22 @@
+"""Block factorisation down the chain and selected inversion back up, by one process: what every rank of Serinv does inside its stretch.
+
+Takahashi, Fagan, Chin: Formation of a sparse bus impedance matrix and its application to short circuit study, 1973, by blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .costs import whole_work
+from .factorisation import factor, selected_inverse
+from .method import Answer, Method, Problem
+
+
+@dataclass(frozen=True)
+class SerinvSequential(Method):
+    """One process, all blocks."""
+
+    def invert(self, problem: Problem) -> Answer:
+        blocks = problem.blocks
+        f = factor(blocks, check=False)
+        return Answer(selected_inverse(f, overwrite=True).blocks(), f.logdet(), work=whole_work(blocks.n, blocks.b, blocks.a))
