@@ -106,10 +106,10 @@ def _check_finite(matrix: Array | coo_array, path: Path) -> None:
 def _matrix_market(path: Path) -> Array | coo_array:
     from scipy.io import mmread
 
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
-        _check_header(file, size, path)
+        check_header(file, size, path)
         file.seek(0)
         try:
             matrix = mmread(file, spmatrix=False)
@@ -120,7 +120,7 @@ def _matrix_market(path: Path) -> Array | coo_array:
     return matrix.tocoo()
 
 
-def _check_header(file: IO[bytes], size: int, path: Path) -> None:
+def check_header(file: IO[bytes], size: int, path: Path) -> None:
     """Refuse a Matrix Market file whose size line promises more entries than its bytes can hold."""
     banner = file.readline(1024).split()
     if len(banner) < 5 or banner[0].lower() != b"%%matrixmarket":
@@ -153,20 +153,20 @@ def _check_header(file: IO[bytes], size: int, path: Path) -> None:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+def unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The file's text; a packed one is unpacked into a temporary file, which grows with what is really there."""
     if not path.name.lower().endswith(".gz"):
         with path.open("rb") as plain:
             yield plain
         return
-    with tempfile.TemporaryFile() as unpacked:
+    with tempfile.TemporaryFile() as room:
         try:
             with gzip.open(path, "rb") as packed:
                 while chunk := packed.read(1 << 20):
-                    unpacked.write(chunk)
+                    room.write(chunk)
         except (OSError, EOFError) as error:
             raise InputError(f"not a whole gzip file: {one_line(str(error))}", where=str(path)) from error
-        yield unpacked
+        yield room
 
 
 def _npz(path: Path) -> Array | coo_array:

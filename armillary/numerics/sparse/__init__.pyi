@@ -1,0 +1,16 @@
+from .dcsc import Dcsc as Dcsc
+from .distributed import DistributedMatrix as DistributedMatrix
+from .files import read_index as read_index
+from .gather import Gather as Gather
+from .ieb import Ieb as Ieb
+from .index_vector import IndexVector as IndexVector
+from .method import Operation as Operation
+from .operations import PermutePlan as PermutePlan
+from .operations import assign as assign
+from .operations import extract as extract
+from .operations import permute as permute
+from .operations import repartition as repartition
+from .row_blocks import RowBlocks as RowBlocks
+from .scipy_one import ScipyOne as ScipyOne
+from .spgemm import Spgemm as Spgemm
+from .workload import Work as Work
