@@ -14,6 +14,7 @@ from armillary import catalogue, comm
 from armillary.errors import InputError
 from armillary.network.backends import Mpi4pyNative, ThreadsNative, TorchDistributed, Uniconn, measure
 from armillary.network.backends.matrices import matrix_market, poisson, system
+from armillary.network.backends.measurement import first_library
 
 SMALL = {
     "jacobi": {"n": 40, "iterations": 9},
@@ -27,7 +28,8 @@ SMALL = {
 def available(backend):
     if comm.backends()[backend]:
         pytest.skip(f"{backend}: {comm.backends()[backend]}")
-    return {"backend": backend, "timeout": 120} if backend in ("mpi", "gloo") else {"backend": backend}
+    more = {"timeout": 120} if backend in ("mpi", "gloo") else {}
+    return {"backend": backend, **more, **(first_library() if backend == "mpi" else {})}
 
 
 def by_hand(n, iterations, periodic):

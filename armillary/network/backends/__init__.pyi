@@ -1,8 +1,8 @@
 from .fastest import Fastest as Fastest
 from .fastest import fastest_backend as fastest_backend
 from .lines import lines_changed as lines_changed
-from .measure import Measured as Measured
-from .measure import measure as measure
+from .measurement import Measured as Measured
+from .measurement import measure as measure
 from .mpi4py_native import Mpi4pyNative as Mpi4pyNative
 from .threads_native import ThreadsNative as ThreadsNative
 from .torch_distributed import NcclNative as NcclNative

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from armillary.study import Result
 
-    from .measure import Measured
+    from .measurement import Measured
     from .twin import Twin
 
 backends = Arena(
@@ -174,7 +174,7 @@ _UNASKED: dict[tuple[str, int, int], dict[str, Measured]] = {}
 
 def _measured(technique: Twin, case: Case) -> Measured:
     """The technique's rounds. The native twin and Uniconn are measured together once, for both; who asks again is measured again."""
-    from .measure import measure
+    from .measurement import measure
     from .uniconn import Uniconn
 
     key = (case.digest, case.seed, case.repeat)

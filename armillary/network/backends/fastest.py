@@ -33,7 +33,7 @@ def fastest_backend(
     `options` are the program's arguments: give it a few iterations. What it prepares is not timed. A backend that is not here, or on
     which the program fails, is left out with the reason; simulated time (`virtual`) cannot be compared with real time.
     """
-    from armillary.network.backends.measure import measure
+    from armillary.network.backends.measurement import measure
 
     if not backends:
         raise InputError("backends: found none; expected at least one")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.comm import MAX, Communicator, Result, run
+from armillary.comm import MAX, Communicator, Result, libraries, run
 from armillary.comm.program import found
 
 #: Spread between rounds, as a share of the median, from which a measurement is noisy.
@@ -58,12 +58,20 @@ def measure(
     All texts must give the same bits, or it is an error.
     """
     more: dict[str, Any] = {"timeout": _PATIENCE_S} if backend in ("mpi", "gloo", "nccl") else {}
+    if backend == "mpi":
+        more.update(first_library())
     shared = [_team(ranks)] if backend == "threads" else []
     names = [program] if ":" in program else [f"{text}:{program}" for text in texts]
-    target: Any = "armillary.network.backends.measure:alternate" if more else alternate
+    target: Any = "armillary.network.backends.measurement:alternate" if more else alternate
     result: Result = run(target, names, dict(options), rounds, *shared, ranks=ranks, backend=backend, seed=seed, **more)
     table = result[0]
     return {name: Measured(tuple(table[i]), tuple(table[0])) for i, name in enumerate(texts if ":" not in program else [program])}
+
+
+def first_library() -> dict[str, str]:
+    """The choice of an MPI library for `comm.run`: the first of several, as `comm.libraries` lists them; none where there is one."""
+    here = libraries()
+    return {"library": here[0].name} if len(here) > 1 else {}
 
 
 def alternate(comm: Communicator, names: Sequence[str], options: Mapping[str, Any], rounds: int, team: Any = None) -> list[list[float]]:
