@@ -121,7 +121,7 @@ def read(
 @sparse.run
 def run(method: Method, case: Case) -> dict[str, float]:
     """Deals the matrix, does the operation on ranks and compares the result with SciPy's, bit by bit."""
-    from .measurement import PHASES, measure
+    from .measure import PHASES, measure
 
     work: Work = case.workload
     found = measure(method, work, case.parameters["ranks"], case.parameters.get("rounds", 1), case.parameters.get("cluster"))
