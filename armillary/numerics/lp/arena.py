@@ -24,7 +24,7 @@ lp = Arena(
     "numerics/lp",
     question="Is a first-order method good enough for my linear program, on a CPU, on a GPU, or in analogue memory?",
     metrics=[
-        Metric("objective_error", better="lower", kind="measured", doc="|objective − HiGHS's| / (1 + |HiGHS's|)"),
+        Metric("objective_error", better="lower", kind="measured", scale="difference", doc="|objective − HiGHS's| / (1 + |HiGHS's|)"),
         Metric("rel_primal_residual", better="lower", kind="measured", doc="‖violation‖₂ / (1 + ‖b‖₂)"),
         Metric("rel_dual_residual", better="lower", kind="measured", doc="‖reduced costs that no bound carries‖₂ / (1 + ‖c‖₂)"),
         Metric("rel_gap", better="lower", kind="measured", doc="|primal − dual| / (1 + |primal| + |dual|)"),
@@ -124,6 +124,25 @@ def _prices(program: LinearProgram, found: Solution) -> dict[str, float]:
         return {"energy_J": found.energy.joules, "latency_s": found.energy.seconds, "writes": found.energy.pulses}
     seconds = max(1, found.iterations) * iteration_seconds(program)
     return {"energy_J": seconds * watts(), "latency_s": seconds, "writes": 0.0}
+
+
+@lp.answer
+def answer(result: Result) -> str:
+    """Which method reached its tolerance soonest, and how far off the analogue one ends."""
+    solved = {name: result.medians(name, "solved") for name in result.techniques}
+    seconds = {name: {c: s for c, s in result.medians(name, "seconds").items() if solved[name].get(c) == 1.0} for name in result.techniques}
+    cases = sorted({case for times in seconds.values() for case in times})
+    said = []
+    if cases:
+        first = [min((times[case], name) for name, times in seconds.items() if case in times)[1] for case in cases]
+        wins = sorted(((first.count(name), name) for name in set(first)), reverse=True)
+        said.append(f"Fastest to its own tolerance: {', '.join(f'{name} on {count} of {len(cases)}' for count, name in wins)}; measured.")
+    errors = sorted(result.medians("rram-pdhg", "objective_error").values()) if "rram-pdhg" in result.techniques else []
+    if errors:
+        said.append(
+            f"In analogue memory objectives end {100 * errors[len(errors) // 2]:.2g} % off at the median, {100 * errors[-1]:.2g} % at most."
+        )
+    return " ".join(said) or "No method reached its tolerance."
 
 
 @lp.plots
