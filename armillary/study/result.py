@@ -127,8 +127,8 @@ class Result:
         return {c: {r: v[1] for r, v in found[c].items()} for c in (self.cases if cases is None else cases) if c in found}
 
     def noisy(self, technique: str, metric: str, case: str) -> set[int]:
-        """The repeats that ran on a disturbed machine."""
-        return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2]}
+        """The repeats that were measured on a disturbed machine; what is simulated or modelled does not mind."""
+        return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2] and v[0] == "measured"}
 
     def kinds(self, technique: str, metric: str) -> set[str]:
         """How the values came to be: measured, simulated, modelled."""

@@ -87,6 +87,13 @@ def test_what_was_mostly_noisy_is_held_in_part_only() -> None:
     assert (found.state, found.reason) == ("held in part", "most units were noisy")
 
 
+def test_what_is_simulated_does_not_mind_a_disturbed_machine() -> None:
+    made = Made({"cost": {"new": {f"c{i}": [10.0] for i in range(12)}, "old": {f"c{i}": [20.0] for i in range(12)}}})
+    for unit in made.units:
+        unit["noisy"] = 1  # type: ignore[index]
+    assert verdict(made, Claim("cost", over="old", by=Gain(ratio=(1.5, None)))).state == "held"
+
+
 HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100)}}
 
 

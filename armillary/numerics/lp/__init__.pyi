@@ -2,6 +2,7 @@ from .advice import Advice as Advice
 from .advice import advise as advise
 from .highs import HighsIpm as HighsIpm
 from .highs import HighsSimplex as HighsSimplex
+from .lp_format import read_lp as read_lp
 from .mps import read_mps as read_mps
 from .pdlp_average import PdlpAverage as PdlpAverage
 from .plain_pdhg import Pdhg as Pdhg

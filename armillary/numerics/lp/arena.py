@@ -79,7 +79,7 @@ def cases(scale: str) -> Iterator[Case]:
 
 @lp.read
 def read(path: Path) -> Iterator[Case]:
-    """A program in an MPS file, fixed or free, or packed by gzip."""
+    """A program in an MPS file, fixed or free, plain or packed by gzip; in CPLEX's LP format; or in an `.npz`."""
     _file(path, path.stat().st_mtime_ns)
     yield Case(path.name, _load, {}, frozenset({"solve", "file"}), source=path)
 
@@ -171,9 +171,9 @@ def _load(case: Case, rng: np.random.Generator) -> LinearProgram:
 
 @functools.lru_cache(maxsize=2)
 def _file(path: Path, changed_ns: int) -> LinearProgram:
-    from .mps import read_mps
+    from .program_files import read_program
 
-    return read_mps(path)
+    return read_program(path)
 
 
 #: HiGHS's optimum of the last case, which every technique is compared with.

@@ -7,11 +7,13 @@ Relative errors as first-order solvers state them: ‖primal residual‖₂ / (1
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .problem import Array, LinearProgram
-from .scaled import sides
+from armillary.arrays import Array
+
+from .scaled import length
 
 
 @dataclass(frozen=True)
@@ -30,63 +32,84 @@ class Errors:
         return max(self.primal, self.dual, self.gap)
 
 
-def errors(lp: LinearProgram, x: Array, y: Array) -> Errors:
-    """The errors of a point; reduced costs are c − Aᵀy where a bound can carry them."""
+def errors(lp: Any, x: Array, y: Array) -> Errors:
+    """The errors of a point of a program anywhere (`LinearProgram` or `Placed`); reduced costs are c − Aᵀy where a bound can carry them."""
     primal = residual(lp, x)
-    reduced = lp.cost - lp.matrix.T @ y
+    reduced = lp.cost - lp.gradient(y)
     dual, value = _dual(lp, reduced, y)
     objective = float(lp.cost @ x)
     return Errors(
-        primal / (1 + float(np.linalg.norm(sides(lp.row_lower, lp.row_upper)))),
-        dual / (1 + float(np.linalg.norm(lp.cost))),
+        primal / (1 + right_norm(lp)),
+        dual / (1 + length(lp.cost)),
         abs(objective - value) / (1 + abs(objective) + abs(value)),
         objective,
         value,
     )
 
 
-def residual(lp: LinearProgram, x: Array) -> float:
+def right_norm(lp: Any) -> float:
+    """The norm of the right-hand sides: of each row the larger finite side, 0 where it has none."""
+    xp = lp.xp
+    side = xp.maximum(xp.abs(_finite(xp, lp.row_lower)), xp.abs(_finite(xp, lp.row_upper)))
+    return lp.row_total(float(side @ side)) ** 0.5
+
+
+def residual(lp: Any, x: Array) -> float:
     """How far rows and bounds are violated, in the 2-norm."""
-    activity = lp.matrix @ x
-    rows = np.maximum(lp.row_lower - activity, 0) + np.maximum(activity - lp.row_upper, 0)
-    bounds = np.maximum(lp.lower - x, 0) + np.maximum(x - lp.upper, 0)
-    return float(np.hypot(np.linalg.norm(rows), np.linalg.norm(bounds)))
+    activity = lp.activity(x)
+    rows = _positive(lp.xp, lp.row_lower - activity) + _positive(lp.xp, activity - lp.row_upper)
+    bounds = _positive(lp.xp, lp.lower - x) + _positive(lp.xp, x - lp.upper)
+    return (lp.row_total(float(rows @ rows)) + float(bounds @ bounds)) ** 0.5
 
 
-def _dual(lp: LinearProgram, reduced: Array, y: Array) -> tuple[float, float]:
+def _positive(xp: Any, values: Array) -> Array:
+    return xp.where(values > 0, values, xp.zeros_like(values))
+
+
+def _finite(xp: Any, values: Array) -> Array:
+    return xp.where(xp.isfinite(values), values, xp.zeros_like(values))
+
+
+def _dual(lp: Any, reduced: Array, y: Array) -> tuple[float, float]:
     """(norm of what no bound can carry, the dual objective of the rest)."""
-    row = np.where(y > 0, lp.row_lower, lp.row_upper)
-    bound = np.where(reduced > 0, lp.lower, lp.upper)
-    carried_row, carried = np.isfinite(row) | (y == 0), np.isfinite(bound) | (reduced == 0)
-    lost = np.hypot(np.linalg.norm(np.where(carried, 0, reduced)), np.linalg.norm(np.where(carried_row, 0, y)))
-    value = np.sum(np.where(carried_row & (y != 0), y, 0) * np.where(np.isfinite(row), row, 0))
-    value += np.sum(np.where(carried & (reduced != 0), reduced, 0) * np.where(np.isfinite(bound), bound, 0))
-    return float(lost), float(value)
+    lost_rows, value_rows = _carried(lp.xp, y, lp.row_lower, lp.row_upper)
+    lost, value = _carried(lp.xp, reduced, lp.lower, lp.upper)
+    return (lp.row_total(lost_rows) + lost) ** 0.5, lp.row_total(value_rows) + value
 
 
-def proves_infeasible(lp: LinearProgram, y: Array, tolerance: float) -> bool:
+def _carried(xp: Any, prices: Array, low: Array, high: Array) -> tuple[float, float]:
+    """(square of the prices whose side is infinite, the value of the others at their sides)."""
+    side = xp.where(prices > 0, low, high)
+    lost = xp.where(xp.isfinite(side), xp.zeros_like(prices), prices)
+    return float(lost @ lost), float((prices - lost) @ _finite(xp, side))
+
+
+def proves_infeasible(lp: Any, y: Array, tolerance: float) -> bool:
     """Whether the prices y prove that no point satisfies rows and bounds (Farkas): their value is positive at no cost.
 
     What no bound can carry must be at most `tolerance` of the value, so that no x of moderate size could make up for it.
     """
-    size = float(np.abs(y).max(initial=0.0))
+    size = lp.row_total(float(y @ y)) ** 0.5
     if size == 0.0 or not np.isfinite(size):
         return False
     y = y / size
-    lost, value = _dual(lp, -(lp.matrix.T @ y), y)
+    lost, value = _dual(lp, -lp.gradient(y), y)
     return value > 0 and lost <= tolerance * value
 
 
-def proves_unbounded(lp: LinearProgram, x: Array, tolerance: float) -> bool:
+def proves_unbounded(lp: Any, x: Array, tolerance: float) -> bool:
     """Whether the direction x lowers the objective for ever: rows and bounds allow it, to `tolerance` of what it gains."""
-    size = float(np.abs(x).max(initial=0.0))
+    size = length(x)
     if size == 0.0 or not np.isfinite(size):
         return False
     x = x / size
-    activity = lp.matrix @ x
     gain = -float(lp.cost @ x)
-    rows = np.maximum(np.where(np.isfinite(lp.row_lower), -activity, 0), 0) + np.maximum(
-        np.where(np.isfinite(lp.row_upper), activity, 0), 0
-    )
-    bounds = np.maximum(np.where(np.isfinite(lp.lower), -x, 0), 0) + np.maximum(np.where(np.isfinite(lp.upper), x, 0), 0)
-    return gain > 0 and float(np.hypot(np.linalg.norm(rows), np.linalg.norm(bounds))) <= tolerance * gain
+    rows = _outward(lp.xp, lp.activity(x), lp.row_lower, lp.row_upper)
+    bounds = _outward(lp.xp, x, lp.lower, lp.upper)
+    return gain > 0 and (lp.row_total(rows) + bounds) ** 0.5 <= tolerance * gain
+
+
+def _outward(xp: Any, move: Array, low: Array, high: Array) -> float:
+    """The square of what a move violates of finite sides, however small it is taken."""
+    off = xp.where(((move < 0) & xp.isfinite(low)) | ((move > 0) & xp.isfinite(high)), move, xp.zeros_like(move))
+    return float(off @ off)

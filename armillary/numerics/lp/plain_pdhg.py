@@ -31,7 +31,7 @@ class Pdhg(Method):
         if quick is not None:
             return quick
         p = scaled(lp, norms=False)
-        norm = 1.001 * norm2(p.matrix, p.transposed, self.rng)
+        norm = 1.001 * norm2(p, self.rng)
         a, t = p.matrix, p.transposed
         found = analog_loop.run(lp, p, a.__matmul__, t.__matmul__, norm, self.tolerance, self.most, self.ray_tolerance, stall=False)
         return self.solution(lp, found.status, found.x, found.y, found.errors, found.iterations, start, found.ray, found.history)

@@ -69,6 +69,23 @@ class LinearProgram:
         """Rows and columns."""
         return self.matrix.shape
 
+    @property
+    def xp(self) -> Any:
+        """The namespace of its vectors; with `activity`, `gradient` and `row_total` what `kkt` asks of a program anywhere."""
+        return np
+
+    def activity(self, x: Array) -> Array:
+        """matrix · x."""
+        return self.matrix @ x
+
+    def gradient(self, y: Array) -> Array:
+        """matrixᵀ · y."""
+        return self.matrix.T @ y
+
+    def row_total(self, value: float) -> float:
+        """A sum over rows: all are here."""
+        return value
+
     def objective(self, x: Array) -> float:
         """The objective at x, in the program's own sense."""
         return self.sense * (float(self.cost @ x) + self.constant)

@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from armillary.arrays import to_host
+from armillary.comm import Communicator
+
 from . import kkt, steps
 from .method import Method
+from .placement import Placed, place, placed
 from .problem import Array, LinearProgram, Solution, Status
-from .scaled import Scaled, norm2, scaled
+from .scaled import Scaled, length, norm2, scaled
 
 #: Steps between two looks at the errors.
 LOOK = 200
@@ -38,50 +42,74 @@ class R2Hpdhg(Method):
         default=1e-8, metadata={"doc": "what a proof of infeasibility may lack, of its value", "range": (0.0, 1.0)}
     )
 
-    def solve(self, lp: LinearProgram, near: tuple[Array, Array] | None = None) -> Solution:
-        """The solution, from the point (x, y) `near` where one is known."""
+    def solve(
+        self, lp: LinearProgram, near: tuple[Array, Array] | None = None, *, xp: Any = None, comm: Communicator | None = None
+    ) -> Solution:
+        """The solution, from the point (x, y) `near` where one is known.
+
+        `xp` is where steps are taken: numpy, cupy, torch, or a device of torch's; the matrix is scaled on the host and moves once.
+        With `comm` every rank calls this with the same program and takes steps on its share of the rows: one allreduce of n doubles a
+        step, for Aᵀy; every rank holds all of x and gets the whole solution.
+        """
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
         if quick is not None:
             return quick
         problem = scaled(lp)
-        run = _Run(problem, self.rng)
+        here = xp is None and comm is None
+        at = place(xp, comm)
+        program: Any = lp if here else placed(lp, at)
+        run = _Run(problem if here else placed(problem, at), self.rng)
+        rows = at.range(lp.shape[0])
+        column, row = (problem.column, problem.row) if here else (at.array(problem.column), at.array(problem.row[rows]))
         if near is not None:
-            run.begin_at(*problem.inside(*near))
+            x, y = problem.inside(*near)
+            run.begin_at(x if here else at.array(x), y if here else at.array(y[rows]))
         history: list[tuple[float, float, float, float]] = []
         status: Status = "limit"
         ray = None
         while run.total < self.most:
             run.advance(LOOK)
-            x, y = problem.original(run.xt, run.yt)
-            found = kkt.errors(lp, x, y)
+            x, y = run.xt * column, run.yt * row
+            found = kkt.errors(program, x, y)
             history.append((run.total, found.primal, found.dual, found.gap))
             if found.worst <= self.tolerance:
                 status = "optimal"
                 break
-            move_x, move_y = problem.original(run.xt - run.x, run.yt - run.y)
+            move_x, move_y = (run.xt - run.x) * column, (run.yt - run.y) * row
             for direction in (y, move_y, -move_y):
-                if kkt.proves_infeasible(lp, direction, self.ray_tolerance):
-                    status, ray = "infeasible", direction / np.abs(direction).max()
+                if kkt.proves_infeasible(program, direction, self.ray_tolerance):
+                    status, ray = "infeasible", _unit(_whole(direction, comm))
             for direction in (x, move_x, -move_x):
-                if status == "limit" and kkt.proves_unbounded(lp, direction, self.ray_tolerance):
-                    status, ray = "unbounded", direction / np.abs(direction).max()
+                if status == "limit" and kkt.proves_unbounded(program, direction, self.ray_tolerance):
+                    status, ray = "unbounded", _unit(to_host(direction))
             if status != "limit":
                 break
             run.restart_if_due()
-        return self.solution(lp, status, x, y, found, run.total, start, ray, history)
+        return self.solution(lp, status, to_host(x), _whole(y, comm), found, run.total, start, ray, history)
+
+
+def _whole(y: Any, comm: Communicator | None) -> Array:
+    """A vector of rows on the host, those of all ranks."""
+    mine = to_host(y)
+    return mine if comm is None else comm.allgatherv(mine)
+
+
+def _unit(direction: Array) -> Array:
+    return direction / np.abs(direction).max()
 
 
 class _Run:
-    """The state between restarts."""
+    """The state between restarts, at the place of the program's vectors."""
 
-    def __init__(self, problem: Scaled, rng: np.random.Generator) -> None:
+    def __init__(self, problem: Scaled | Placed, rng: np.random.Generator) -> None:
         self._problem = problem
-        m, n = problem.matrix.shape
-        self.x, self.y = np.clip(np.zeros(n), problem.lower, problem.upper), np.zeros(m)
-        self.x0, self.y0 = self.x.copy(), self.y.copy()
-        self.xt, self.yt, self._xbar = np.empty(n), np.empty(m), np.empty(n)
-        self._norm = norm2(problem.matrix, problem.transposed, rng)
+        self._xp = problem.xp
+        self.x = self._xp.clip(self._xp.zeros_like(problem.cost), problem.lower, problem.upper)
+        self.y = self._xp.zeros_like(problem.row_lower)
+        self.x0, self.y0 = self.x, self.y
+        self.xt, self.yt = self.x, self.y
+        self._norm = norm2(problem, rng)
         self._weight = 1.0
         self._summed = 0.0
         #: Steps since the restart and in all; the fixed-point error after the restart and at the last look.
@@ -89,12 +117,11 @@ class _Run:
         self.total = 0
         self._first = np.inf
         self._last = np.inf
-        self._kernel: Any = steps.halpern_parallel if problem.matrix.nnz > _MANY else steps.halpern_serial
 
-    def begin_at(self, x: Array, y: Array) -> None:
+    def begin_at(self, x: Any, y: Any) -> None:
         """Start from this point."""
-        self.x, self.y = np.clip(x, self._problem.lower, self._problem.upper), y.copy()
-        self.x0, self.y0 = self.x.copy(), self.y.copy()
+        self.x, self.y = self._xp.clip(x, self._problem.lower, self._problem.upper), y
+        self.x0, self.y0 = self.x, self.y
 
     def advance(self, count: int) -> None:
         """Take steps; `x`, `y` are then the last point, `xt`, `yt` one plain step from it."""
@@ -102,15 +129,24 @@ class _Run:
             self._combine()
         p = self._problem
         tau, sigma = _STEP / (self._norm * self._weight), _STEP * self._weight / self._norm
-        a, t = p.matrix, p.transposed
-        self._kernel(
-            count, self.k, tau, sigma, self.x, self.y, self.x0, self.y0, self.xt, self.yt, self._xbar, a.data, a.indices, a.indptr, t.data,
-            t.indices, t.indptr, p.cost, p.row_lower, p.row_upper, p.lower, p.upper,
-        )  # fmt: skip
+        if isinstance(p, Scaled):
+            self._compiled(p, count, tau, sigma)
+        else:
+            self.x, self.y, self.xt, self.yt = steps.halpern_anywhere(count, self.k, tau, sigma, self.x, self.y, self.x0, self.y0, p)
         self.k += count
         self.total += count
         if self.k == count:
             self._first = self._error()
+
+    def _compiled(self, p: Scaled, count: int, tau: float, sigma: float) -> None:
+        a, t = p.matrix, p.transposed
+        self.x, self.y = self.x.copy(), self.y.copy()
+        self.xt, self.yt = np.empty_like(self.x), np.empty_like(self.y)
+        kernel: Any = steps.halpern_parallel if a.nnz > _MANY else steps.halpern_serial
+        kernel(
+            count, self.k, tau, sigma, self.x, self.y, self.x0, self.y0, self.xt, self.yt, np.empty_like(self.x), a.data, a.indices,
+            a.indptr, t.data, t.indices, t.indptr, p.cost, p.row_lower, p.row_upper, p.lower, p.upper,
+        )  # fmt: skip
 
     def _combine(self) -> None:
         """The Halpern step that the last look had put off."""
@@ -121,8 +157,9 @@ class _Run:
     def _error(self) -> float:
         """How far one step moves, in the norm in which steps contract."""
         dx, dy = self.xt - self.x, self.yt - self.y
-        cross = float(dy @ (self._problem.matrix @ dx))
-        square = self._norm / _STEP * (self._weight * float(dx @ dx) + float(dy @ dy) / self._weight) + 2 * cross
+        moved_y = self._problem.row_total(float(dy @ dy))
+        cross = self._problem.row_total(float(dy @ self._problem.activity(dx)))
+        square = self._norm / _STEP * (self._weight * float(dx @ dx) + moved_y / self._weight) + 2 * cross
         return float(np.sqrt(max(square, 0.0)))
 
     def restart_if_due(self) -> None:
@@ -131,15 +168,16 @@ class _Run:
         due = error <= _SUFFICIENT * self._first or (error <= _NECESSARY * self._first and error > self._last)
         if due or self.k >= _LONG * self.total:
             self._reweigh()
-            self.x, self.y = self.xt.copy(), self.yt.copy()
-            self.x0, self.y0 = self.x.copy(), self.y.copy()
+            self.x, self.y = self.xt, self.yt
+            self.x0, self.y0 = self.x, self.y
             self.k = 0
             self._last = np.inf
         else:
             self._last = error
 
     def _reweigh(self) -> None:
-        moved_x, moved_y = float(np.linalg.norm(self.xt - self.x0)), float(np.linalg.norm(self.yt - self.y0))
+        dy = self.yt - self.y0
+        moved_x, moved_y = length(self.xt - self.x0), self._problem.row_total(float(dy @ dy)) ** 0.5
         if min(moved_x, moved_y) <= 1e-10 or max(moved_x, moved_y) >= 1e10:
             return
         off = np.log(moved_y / moved_x) - np.log(self._weight)

@@ -32,11 +32,14 @@ def solve(
     bounds: Any = (0, None),
     tol: float | None = None,
     seed: int = 0,
+    xp: Any = None,
+    comm: Any = None,
     **parameters: Any,
 ) -> Any:
     """The solution of `lp`, as a `Solution`; or of the program that `linprog`'s arguments mean, as SciPy's `OptimizeResult`.
 
-    `tol` is the method's `tolerance`; `parameters` are its others (`device="TaOx-HfOx"`, `correct=2`).
+    `tol` is the method's `tolerance`; `parameters` are its others (`device="TaOx-HfOx"`, `correct=2`). `xp` (numpy, cupy, torch, or a
+    device of torch's) and `comm` (ranks that share the rows) are r2hpdhg's: see `R2Hpdhg.solve`.
     """
     if (lp is None) == (c is None):
         raise InputError("found both a program and costs, or neither; expected solve(lp) or solve(c=..., A_ub=...)")
@@ -49,9 +52,12 @@ def solve(
     module, _, name = METHODS[method].partition(":")
     chosen = with_parameters(getattr(import_module(module, __package__), name), parameters, where=method)
     chosen = chosen.with_rng(stream(seed, "solve", method))
+    where: dict[str, Any] = {} if xp is None and comm is None else {"xp": xp, "comm": comm}
+    if where and method != "r2hpdhg":
+        raise InputError(f"xp or comm: found with the method {method}; expected r2hpdhg, the one that runs on accelerators and ranks")
     if lp is not None:
-        return chosen.solve(lp)
-    return _as_scipy(chosen.solve(from_linprog(c, A_ub, b_ub, A_eq, b_eq, bounds)), A_ub, b_ub, A_eq, b_eq)
+        return chosen.solve(lp, **where)
+    return _as_scipy(chosen.solve(from_linprog(c, A_ub, b_ub, A_eq, b_eq, bounds), **where), A_ub, b_ub, A_eq, b_eq)
 
 
 def _as_scipy(found: Solution, A_ub: Any, b_ub: Any, A_eq: Any, b_eq: Any) -> Any:

@@ -39,6 +39,21 @@ halpern_serial = numba.njit(cache=True, fastmath=False)(_halpern)
 halpern_parallel = numba.njit(cache=True, parallel=True)(_halpern)
 
 
+def halpern_anywhere(count, k, tau, sigma, x, y, x0, y0, p):
+    """The same steps in products and vector operations, for programs on accelerators or shared out over ranks: (x, y, T's x, T's y)."""
+    clip = p.xp.clip
+    for step in range(count):
+        xt = clip(x - tau * (p.cost - p.gradient(y)), p.lower, p.upper)
+        xbar = 2.0 * xt - x
+        t = y / sigma - p.activity(xbar)
+        yt = sigma * (t - clip(t, -p.row_upper, -p.row_lower))
+        if step < count - 1:
+            weight = (k + step + 1.0) / (k + step + 2.0)
+            y = weight * (2.0 * yt - y) + (1.0 - weight) * y0
+            x = weight * xbar + (1.0 - weight) * x0
+    return x, y, xt, yt
+
+
 @numba.njit(cache=True)
 def adaptive(count, total, eta, omega, x, y, sx, sy, weight, xt, yt, a, ai, ap, at, ati, atp, c, rl, ru, lo, up, grad):
     """`count` steps of PDLP's rule: a step is taken where it is short enough for what it did, else tried again shorter.

@@ -55,7 +55,7 @@ def dask_qr(a: Any, comm: Communicator | None, method: Method) -> tuple[Any, Any
             factors = [u]
             (gram,) = compute(_sum([delayed(_gram)(block, factors) for block in blocks]))
             growth = float(np.sqrt(np.diagonal(_finite(gram, a)).real.max()))
-            factors.append(_bounded(gram))
+            factors.append(_bounded(gram, u))
             info = Info(info.method, growth=growth, condition=conditioned(u))
         if method.passes == 2:
             (gram,) = compute(_sum([delayed(_gram)(block, factors) for block in blocks]))

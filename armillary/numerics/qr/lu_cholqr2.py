@@ -35,6 +35,8 @@ from .tsqr import factor_by_tree
 
 #: How often rows are added to a sample whose L grows, and what mean size of a column's entries asks for it.
 _ROUNDS, _LARGE = 5, 100.0
+#: Most that may cancel in S·U: what roundoff of the LU is multiplied by in A − QR. Random and graded matrices stay below 25.
+_CANCELLED = 100.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class LuCholQr2(Method):
             x, u, gram, shifted = self._lower(team, source)
             n = source.columns()
             growth = math.sqrt(max(0.0, float(np.diagonal(gram).real.max())))
-            s = _bounded(gram)
+            s = _bounded(gram, u)
             team.work(n**3 / 3)
             info = Info(self.name, growth=growth, condition=conditioned(u), shifted=shifted)
             if self.q == "implicit":
@@ -221,8 +223,8 @@ def _shifted(team: Team, u: Array, owners: Array, count: int) -> tuple[Array, tu
     return u, tuple(int(j) for j in zeros), mine
 
 
-def _bounded(gram: Array) -> Array:
-    """S, or `Breakdown` where L has grown beyond 1/√u or is conditioned too badly for a second pass."""
+def _bounded(gram: Array, upper: Array) -> Array:
+    """S, or `Breakdown` where L has grown beyond 1/√u, is conditioned too badly for a second pass, or U has grown (Wilkinson's matrix)."""
     u = unit(gram.dtype)
     diagonal = np.diagonal(gram).real
     if not np.isfinite(diagonal).all() or diagonal.max() > 1 / u:
@@ -231,6 +233,8 @@ def _bounded(gram: Array) -> Array:
     s = upper_cholesky(gram)
     if conditioned(s) ** 2 * u > 0.1:
         raise Breakdown("L is too ill-conditioned for CholeskyQR")
+    if np.linalg.norm(np.abs(s) @ np.abs(upper)) > _CANCELLED * np.linalg.norm(s @ upper):
+        raise Breakdown("the entries of U grow: L·U would lose digits of A")
     return s
 
 
