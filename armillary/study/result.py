@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,9 +130,10 @@ class Result:
         """The repeats that were measured on a disturbed machine; what is simulated or modelled does not mind."""
         return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2] and v[0] == "measured"}
 
-    def kinds(self, technique: str, metric: str) -> set[str]:
-        """How the values came to be: measured, simulated, modelled."""
-        return {v[0] for repeats in self._index.get((technique, metric), {}).values() for v in repeats.values()}
+    def kinds(self, technique: str, metric: str, cases: Collection[str] | None = None) -> set[str]:
+        """How the values (of these cases) came to be: measured, simulated, modelled."""
+        found = self._index.get((technique, metric), {})
+        return {v[0] for case, repeats in found.items() if cases is None or case in cases for v in repeats.values()}
 
     def cases_of(self, kind: Kind) -> list[str]:
         """The cases of a kind."""

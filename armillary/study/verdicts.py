@@ -100,7 +100,8 @@ def judge(claim_id: str, technique: str, claim: Claim, result: Result) -> Verdic
     missing = _missing(technique, claim, result)
     if missing:
         return replace(blank, reason=missing)
-    kinds_of_value = {k for name in (technique, *claim.baselines) for k in result.kinds(name, claim.metric)}
+    cases = {case for kind in claim.kinds for case in result.cases_of(kind)}
+    kinds_of_value = {k for name in (technique, *claim.baselines) for k in result.kinds(name, claim.metric, cases)}
     if len(kinds_of_value) != 1:
         return replace(blank, reason=f"values of different kinds: {', '.join(sorted(kinds_of_value))}")
     judged = [_judge_kind(technique, claim, metric, kind, result) for kind in claim.kinds]

@@ -94,6 +94,13 @@ def test_what_is_simulated_does_not_mind_a_disturbed_machine() -> None:
     assert verdict(made, Claim("cost", over="old", by=Gain(ratio=(1.5, None)))).state == "held"
 
 
+def test_a_metric_that_is_measured_elsewhere_is_judged_where_it_is_simulated() -> None:
+    values = {"mixed": {"new": {f"c{i}": [10.0] for i in range(12)}, "old": {f"c{i}": [20.0] for i in range(12)}}}
+    kinds = {f"c{i}": {"measured"} if i < 4 else {"far"} for i in range(12)}
+    found = verdict(Made(values, kinds), Claim("mixed", over="old", by=Gain(ratio=(1.5, None)), on=Kind("far")))
+    assert (found.state, found.kind) == ("held", "simulated")
+
+
 HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100)}}
 
 
