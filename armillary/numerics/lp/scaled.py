@@ -65,11 +65,15 @@ def scaled(lp: LinearProgram, norms: bool = True) -> Scaled:
     """The program scaled by rows and columns, with `norms` also by the norms of costs and right-hand sides."""
     matrix = csr_array(lp.matrix, copy=True)
     m, n = matrix.shape
-    rows, columns = np.ones(m), np.ones(n)
-    for _ in range(RUIZ_PASSES):
-        _apply(matrix, rows, columns, _largest(matrix, 1), _largest(matrix, 0))
-    sizes = abs(matrix)
-    _apply(matrix, rows, columns, np.asarray(sizes.sum(axis=1)).ravel(), np.asarray(sizes.sum(axis=0)).ravel())
+    factors = np.ones(m), np.ones(n)
+    places = np.repeat(np.arange(m), np.diff(matrix.indptr)), matrix.indices
+    for turn in range(RUIZ_PASSES + 1):
+        of = _largest if turn < RUIZ_PASSES else _summed
+        by = [1 / np.sqrt(of(index, np.abs(matrix.data), len(factor))) for index, factor in zip(places, factors)]
+        matrix.data *= by[0][places[0]] * by[1][places[1]]
+        for factor, now in zip(factors, by):
+            factor *= now
+    rows, columns = factors
     cost = lp.cost * columns
     low, high = lp.row_lower * rows, lp.row_upper * rows
     lower, upper = lp.lower / columns, lp.upper / columns
@@ -94,18 +98,17 @@ def sides(low: Array, high: Array) -> Array:
     return np.maximum(low, np.where(np.isfinite(high), np.abs(high), 0.0))
 
 
-def _largest(matrix: csr_array, axis: int) -> Array:
-    if 0 in matrix.shape:
-        return np.zeros(matrix.shape[1 - axis])
-    return np.asarray(abs(matrix).max(axis=axis).todense()).ravel()
+def _largest(index: Array, sizes: Array, count: int) -> Array:
+    """The largest of the sizes at each index, 1 where there is none."""
+    found = np.zeros(count)
+    np.maximum.at(found, index, sizes)
+    return np.where(found > 0, found, 1.0)
 
 
-def _apply(matrix: csr_array, rows: Array, columns: Array, by_row: Array, by_column: Array) -> None:
-    by_row = 1 / np.sqrt(np.where(by_row > 0, by_row, 1.0))
-    by_column = 1 / np.sqrt(np.where(by_column > 0, by_column, 1.0))
-    matrix.data *= np.repeat(by_row, np.diff(matrix.indptr)) * by_column[matrix.indices]
-    rows *= by_row
-    columns *= by_column
+def _summed(index: Array, sizes: Array, count: int) -> Array:
+    """The sum of the sizes at each index, 1 where there is none."""
+    found = np.bincount(index, sizes, minlength=count)
+    return np.where(found > 0, found, 1.0)
 
 
 def norm2(problem: Any, rng: np.random.Generator) -> float:
