@@ -1,0 +1,10 @@
+"""Networks of caching routers: where, and on which memory tier, does a copy earn its keep?
+
+from armillary.storage.icn import CostBased, built_in, generate, Prices
+network = generate(built_in("abilene"), Prices(), rng, contents=1000, requests=100_000, warm=20_000, alpha=0.8, share=0.01)
+CostBased().simulate(network).cost_per_GB
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
