@@ -1,0 +1,356 @@
+"""Tables of 64-byte buckets without displacement: the kernels of `simd3` and of its layout rivals.
+
+A layout is an array of uint64 with a row for each candidate bucket: [hash seed, first bucket, number of buckets]. A key goes to the
+first candidate that has a free lane (first fit). Behind the buckets stands the stash, `STASH` lanes scanned as a whole for keys whose
+candidates were all full; a value has its key's slot number, and behind the stash come the two side slots.
+
+Invariant of first fit: a bucket that once lost its last EMPTY lane never has one again (delete leaves TOMB there), so a candidate
+with an EMPTY lane never turned a key away, and a search may stop at it. `touched` is None, or an array that collects the distinct
+lines that a lookup reads: Numba compiles a twin of each kernel for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .probe import LINE, first_lane, kernel, lane_count, match, match_from, part, prefetch
+
+STASH = 64
+#: Insertions ahead whose first line is fetched, and lookups that are searched together.
+AHEAD, BLOCK = 16, 32
+#: Three fixed random seeds, one a hash function.
+SEEDS = (0x9D39247E33776D41, 0x2AF7398005AAA5C7, 0x44DB015024623547)
+#: Places in `state`: live keys, insertions without a free candidate, keys in the stash, TOMB lanes, and whether each side slot is used.
+LIVE, FAILURES, STASHED, TOMBS, SIDE = 0, 1, 2, 3, 4
+#: What became of an insertion.
+NEW, OVERWRITTEN, FAILED = 0, 1, 2
+
+
+@part
+def fmix64(h):
+    """MurmurHash3's finaliser: every bit of the input flips every bit of the output with probability near one half."""
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    return h ^ (h >> np.uint64(33))
+
+
+@part
+def scaled(h, count):
+    """The upper half of a hash as a number below `count`, without a division."""
+    return ((h >> np.uint64(32)) * count) >> np.uint64(32)
+
+
+@part
+def candidate(layout, j, key):
+    """The number of candidate bucket j of a key."""
+    h = fmix64(np.uint64(key) ^ layout[j, 0])
+    return np.intp(layout[j, 1] + scaled(h, layout[j, 2]))
+
+
+@part
+def touch(touched, array, line):
+    """Notes that a line of an array was read; `touched[0]` counts the distinct ones, which follow."""
+    mark = (np.int64(array) << 56) | np.int64(line)
+    for i in range(1, touched[0] + 1):
+        if touched[i] == mark:
+            return
+    if touched[0] + 1 < len(touched):
+        touched[0] += 1
+        touched[touched[0]] = mark
+
+
+@part
+def in_stash(keys, key, touched):
+    """The slot of a key in the stash, or -1."""
+    lanes = LINE // keys.itemsize
+    for slot in range(len(keys) - STASH, len(keys), lanes):
+        if touched is not None:
+            touch(touched, 0, slot // lanes)
+        found = match(keys, slot, key)
+        if found:
+            return np.intp(slot + first_lane(found))
+    return np.intp(-1)
+
+
+@part
+def find(keys, layout, state, early, key, first, touched):
+    """The slot of a key, or -1; `first` is the first slot of its first candidate."""
+    lanes = LINE // keys.itemsize
+    empty = keys.dtype.type(~np.uint64(0))
+    tomb = keys.dtype.type(~np.uint64(1))
+    if key >= tomb:
+        side = np.intp(key - tomb)
+        return np.intp(len(keys) + side if state[SIDE + side] else -1)
+    slot = first
+    for j in range(len(layout)):
+        if j:
+            slot = candidate(layout, j, key) * lanes
+        if touched is not None:
+            touch(touched, 0, slot // lanes)
+        found = match(keys, slot, key)
+        if found:
+            return np.intp(slot + first_lane(found))
+        if early and match(keys, slot, empty):
+            return np.intp(-1)
+    if state[STASHED]:
+        return in_stash(keys, key, touched)
+    return np.intp(-1)
+
+
+@part
+def search(keys, layout, state, early, queries, slots, pending):
+    """Fills `slots` with the slot of each of a few queries, or -1, as `find` would; all their first lines are on the way already.
+
+    Candidate by candidate: those undecided after one are listed in `pending`, and their next lines are fetched while the rest of the
+    block is looked at, so that no lookup waits for its second line alone.
+    """
+    lanes = LINE // keys.itemsize
+    empty = keys.dtype.type(~np.uint64(0))
+    tomb = keys.dtype.type(~np.uint64(1))
+    count = 0
+    for i in range(len(queries)):
+        key = queries[i]
+        if key >= tomb:
+            side = np.intp(key - tomb)
+            slots[i] = len(keys) + side if state[SIDE + side] else -1
+        else:
+            pending[count] = i
+            count += 1
+    for j in range(len(layout)):
+        left = 0
+        for p in range(count):
+            i = pending[p]
+            slot = candidate(layout, j, queries[i]) * lanes
+            found = match(keys, slot, queries[i])
+            if found:
+                slots[i] = slot + first_lane(found)
+            elif early and match(keys, slot, empty):
+                slots[i] = -1
+            else:
+                if j + 1 < len(layout):
+                    prefetch(keys, candidate(layout, j + 1, queries[i]) * lanes)
+                pending[left] = i
+                left += 1
+        count = left
+    for p in range(count):
+        slots[pending[p]] = in_stash(keys, queries[pending[p]], None) if state[STASHED] else np.intp(-1)
+
+
+@kernel
+def get_many(keys, values, layout, state, early, queries, default, out, found, scratch):
+    """Values (or `default`) and whether each query was found; lines are fetched a block ahead. `scratch` is int64, (2, BLOCK)."""
+    lanes = LINE // keys.itemsize
+    n = len(queries)
+    slots, pending = scratch[0], scratch[1]
+    for i in range(min(BLOCK, n)):
+        prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        for i in range(stop, min(stop + BLOCK, n)):
+            prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
+        search(keys, layout, state, early, queries[start:stop], slots, pending)
+        for i in range(stop - start):
+            if slots[i] >= 0:
+                prefetch(values, slots[i])
+        for i in range(stop - start):
+            found[start + i] = slots[i] >= 0
+            out[start + i] = values[slots[i]] if slots[i] >= 0 else default
+
+
+@kernel
+def contains_many(keys, layout, state, early, queries, found, scratch):
+    """Whether each query is in the table; values are never touched."""
+    lanes = LINE // keys.itemsize
+    n = len(queries)
+    slots, pending = scratch[0], scratch[1]
+    for i in range(min(BLOCK, n)):
+        prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        for i in range(stop, min(stop + BLOCK, n)):
+            prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
+        search(keys, layout, state, early, queries[start:stop], slots, pending)
+        for i in range(stop - start):
+            found[start + i] = slots[i] >= 0
+
+
+@kernel
+def count_lines(keys, values, layout, state, early, queries, touched):
+    """(lines of keys, lines of values) that all lookups read together: the instrumented twin of `get_many`."""
+    lanes = LINE // keys.itemsize
+    of_keys, of_values = 0, 0
+    for i in range(len(queries)):
+        touched[0] = 0
+        key = queries[i]
+        slot = find(keys, layout, state, early, key, candidate(layout, 0, key) * lanes, touched)
+        of_keys += touched[0]
+        of_values += slot >= 0
+    return of_keys, of_values
+
+
+@part
+def place(keys, layout, state, two_choice, unique, key):
+    """(what became of it, slot) for one insertion; FAILED leaves the table as it is. Side keys are not for here."""
+    lanes = LINE // keys.itemsize
+    empty = keys.dtype.type(~np.uint64(0))
+    tomb = keys.dtype.type(~np.uint64(1))
+    home, room = np.intp(-1), 0
+    stopped = False
+    for j in range(len(layout)):
+        slot = candidate(layout, j, key) * lanes
+        if not unique:
+            found = match(keys, slot, key)
+            if found:
+                return OVERWRITTEN, np.intp(slot + first_lane(found))
+        free = match_from(keys, slot, tomb)
+        if two_choice:
+            # The emptier of the first two; the third only when both are full.
+            if free and (lane_count(free) > room if j < 2 else home < 0):
+                home, room = np.intp(slot + first_lane(free)), lane_count(free)
+        elif free:
+            if home < 0:
+                home = np.intp(slot + first_lane(free))
+            if unique or match(keys, slot, empty):
+                stopped = True
+                break
+    if not unique and not stopped and state[STASHED]:
+        slot = in_stash(keys, key, None)
+        if slot >= 0:
+            return OVERWRITTEN, slot
+    if home < 0:
+        return FAILED, home
+    if keys[home] == tomb:
+        state[TOMBS] -= 1
+    keys[home] = key
+    state[LIVE] += 1
+    return NEW, home
+
+
+@part
+def stash(keys, state, key):
+    """The slot in the stash that a key was put into, or -1 when it is full."""
+    slot = in_stash(keys, keys.dtype.type(~np.uint64(0)), None)
+    if slot >= 0:
+        keys[slot] = key
+        state[STASHED] += 1
+        state[LIVE] += 1
+    return slot
+
+
+@kernel
+def insert_many(keys, values, layout, state, two_choice, unique, counted, new_keys, new_values):
+    """Inserts until all are in or the stash is full: how many are in. `counted` is False while a table is rebuilt."""
+    lanes = LINE // keys.itemsize
+    tomb = keys.dtype.type(~np.uint64(1))
+    n = len(new_keys)
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch(keys, candidate(layout, 0, new_keys[i + AHEAD]) * lanes)
+        key = new_keys[i]
+        if key >= tomb:
+            side = np.intp(key - tomb)
+            state[LIVE] += 1 - state[SIDE + side]
+            state[SIDE + side] = 1
+            values[len(keys) + side] = new_values[i]
+            continue
+        outcome, slot = place(keys, layout, state, two_choice, unique, key)
+        if outcome == FAILED:
+            slot = stash(keys, state, key)
+            if counted:
+                state[FAILURES] += 1
+            if slot < 0:
+                return i
+        values[slot] = new_values[i]
+    return n
+
+
+@kernel
+def count_failures(keys, layout, state, two_choice, new_keys):
+    """Fills a table with distinct keys, without stash and growth: how many found no free candidate."""
+    failed = 0
+    for i in range(len(new_keys)):
+        outcome, _ = place(keys, layout, state, two_choice, True, new_keys[i])
+        failed += outcome == FAILED
+    return failed
+
+
+@kernel
+def delete_many(keys, layout, state, early, old_keys, found):
+    """Deletes, and says which were there."""
+    lanes = LINE // keys.itemsize
+    empty = keys.dtype.type(~np.uint64(0))
+    tomb = keys.dtype.type(~np.uint64(1))
+    n = len(old_keys)
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch(keys, candidate(layout, 0, old_keys[i + AHEAD]) * lanes)
+        key = old_keys[i]
+        slot = find(keys, layout, state, early, key, candidate(layout, 0, key) * lanes, None)
+        found[i] = slot >= 0
+        if slot < 0:
+            continue
+        state[LIVE] -= 1
+        if slot >= len(keys):
+            state[SIDE + slot - len(keys)] = 0
+        elif slot >= len(keys) - STASH:
+            keys[slot] = empty
+            state[STASHED] -= 1
+        elif match(keys, slot // lanes * lanes, empty):
+            keys[slot] = empty
+        else:
+            keys[slot] = tomb
+            state[TOMBS] += 1
+
+
+@kernel
+def count_parts(layout, new_keys, parts, sizes):
+    """How many keys have their first candidate in each of `parts` equal ranges of its region; side keys count to the first."""
+    for i in range(len(new_keys)):
+        sizes[_part_of(layout, new_keys[i], parts)] += 1
+
+
+@kernel
+def scatter_parts(layout, new_keys, offset, parts, ends, order):
+    """Writes the rows of the keys of each part to `order`, from `ends` on; rows begin at `offset`."""
+    for i in range(len(new_keys)):
+        p = _part_of(layout, new_keys[i], parts)
+        order[ends[p]] = offset + i
+        ends[p] += 1
+
+
+@part
+def _part_of(layout, key, parts):
+    h = fmix64(np.uint64(key) ^ layout[0, 0])
+    return np.intp(scaled(h, layout[0, 2]) * np.uint64(parts) // layout[0, 2])
+
+
+@kernel
+def insert_first(keys, values, layout, state, unique, new_keys, new_values, rows):
+    """Inserts those rows whose key fits into its first candidate; the others are moved to the front of `rows` and counted."""
+    lanes = LINE // keys.itemsize
+    tomb = keys.dtype.type(~np.uint64(1))
+    left = 0
+    n = len(rows)
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch(keys, candidate(layout, 0, new_keys[rows[i + AHEAD]]) * lanes)
+        row = rows[i]
+        key = new_keys[row]
+        if key < tomb:
+            slot = candidate(layout, 0, key) * lanes
+            held = np.uint32(0) if unique else match(keys, slot, key)
+            if held:
+                values[slot + first_lane(held)] = new_values[row]
+                continue
+            free = match_from(keys, slot, tomb)
+            if free:
+                slot += first_lane(free)
+                keys[slot] = key
+                values[slot] = new_values[row]
+                state[LIVE] += 1
+                continue
+        rows[left] = row
+        left += 1
+    return left

@@ -1,0 +1,66 @@
+"""What every technique of this arena does: it builds a table from keys and values, and the table answers batches of lookups.
+
+Keys are bits (`keys.bits_of`), values unsigned integers of 4 or 8 bytes, so that all techniques meet the same work: a float key costs
+each of them what an integer of its width costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from armillary.arena import NotForThisCase, Technique
+
+
+class Table(Protocol):
+    """A built table."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+
+    def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(values, found) for each query."""
+
+
+class Map(Technique):
+    """One kind of hash table, or what stands in for one."""
+
+    #: Bytes for each entry of 4 + 4 bytes while it is built, roughly: to decline a case that would not fit into memory.
+    bytes_per_entry: ClassVar[float] = 12.0
+
+    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> Table:
+        """A table of these keys (of equal ones the last counts) with `load` of its slots used, where that can be chosen."""
+        raise NotImplementedError
+
+    def failure_rate(self, keys: np.ndarray, load: float) -> float:
+        """Share of distinct keys that meet no free candidate slot, in a table that they fill to `load`."""
+        raise NotForThisCase("a key has no fixed candidate slots here")
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """A table over arrays: `look(queries, default, out, found)` and, instrumented, `count(queries, touched) -> lines of all`."""
+
+    look: Callable[[np.ndarray, int, np.ndarray, np.ndarray], object]
+    count: Callable[[np.ndarray, np.ndarray], int]
+    value_dtype: np.dtype
+    nbytes: int
+
+    def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """(values, found) for each query."""
+        out, found = np.empty(len(queries), self.value_dtype), np.empty(len(queries), np.bool_)
+        self.look(queries, self.value_dtype.type(default), out, found)
+        return out, found
+
+    def mean_lines(self, queries: np.ndarray) -> float:
+        """Distinct 64-byte lines that a lookup reads, values included."""
+        return self.count(queries, np.zeros(4096, np.int64)) / max(1, len(queries))
+
+
+def slots_for(count: int, load: float, group: int = 1) -> int:
+    """Groups of slots for so many keys at a load; one more than they fill, so that every search ends."""
+    return max(1, -int(-count // (load * group))) + (1 if group == 1 else 0)

@@ -1,0 +1,306 @@
+"""Every technique gives the answers of a dict, and the arena runs them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from armillary.arena import NotForThisCase
+from armillary.errors import InputError
+from armillary.storage.keyvalue import Simd3, Sorted, Swiss, best_map, distinct_keys, make_work, read_column
+from armillary.storage.keyvalue.arena import keyvalue
+from armillary.storage.keyvalue.numba_dict import allocated_bytes
+
+TECHNIQUES = list(keyvalue.techniques)
+MEASURABLE = [name for name in TECHNIQUES if name not in ("dict", "numba-dict", "pandas-index", "polars-join")]
+#: Keys that mark free slots somewhere, and neighbours.
+EDGES = {4: [0, 1, 2**31, 2**32 - 2, 2**32 - 1], 8: [0, 1, 2**63, 2**64 - 2, 2**64 - 1, 2**32]}
+
+
+def oracle(keys: np.ndarray, values: np.ndarray, queries: np.ndarray, default: int) -> tuple[list[int], list[bool]]:
+    held = dict(zip(keys.tolist(), values.tolist()))
+    return [held.get(q, default) for q in queries.tolist()], [q in held for q in queries.tolist()]
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+@pytest.mark.parametrize(("width", "value_width"), [(4, 4), (8, 8), (8, 4)])
+@pytest.mark.parametrize("load", [0.5, 0.95])
+def test_every_map_answers_as_a_dict_does(name: str, width: int, value_width: int, load: float) -> None:
+    rng = np.random.default_rng(7)
+    kind, values_kind = np.dtype(f"u{width}"), np.dtype(f"u{value_width}")
+    pool = np.unique(np.concatenate([rng.integers(0, 3000, 2000).astype(kind), np.array(EDGES[width], kind)]))
+    keys = rng.permutation(np.concatenate([rng.choice(pool, 1500), np.array(EDGES[width][2:], kind)]))
+    values = rng.integers(0, 256, (len(keys), value_width), dtype=np.uint8).view(values_kind).ravel()
+    queries = np.concatenate([pool, np.array(EDGES[width], kind)])
+    table: Any = keyvalue.make(name)
+    got, found = table.build(keys, values, load).get_many(queries, 5)
+    expected, there = oracle(keys, values, queries, 5)
+    assert found.tolist() == there
+    assert got.tolist() == expected
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_every_map_of_nothing_and_of_one_key_many_times(name: str) -> None:
+    technique: Any = keyvalue.make(name)
+    none = np.zeros(0, np.uint32)
+    queries = np.arange(20, dtype=np.uint32)
+    assert not technique.build(none, none, 0.8).get_many(queries)[1].any()
+    same = technique.build(np.full(500, 3, np.uint32), np.arange(500, dtype=np.uint32), 0.8)
+    values, found = same.get_many(queries)
+    assert found.tolist() == [q == 3 for q in range(20)]
+    assert values[3] == 499
+    assert same.get_many(none)[0].shape == (0,)
+    # malloc's count does not see a few bytes that come from its cache.
+    assert same.nbytes > 0 or name == "numba-dict"
+
+
+@pytest.mark.parametrize("name", MEASURABLE)
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 300), load=st.floats(0.1, 0.97))
+@settings(max_examples=20, deadline=None)
+def test_maps_agree_with_numpy_at_any_size_and_load(name: str, seed: int, count: int, load: float) -> None:
+    rng = np.random.default_rng(seed)
+    keys, queries = rng.integers(0, 400, count, dtype=np.uint64), np.arange(500, dtype=np.uint64)
+    technique: Any = keyvalue.make(name)
+    assert np.array_equal(technique.build(keys, keys, load).get_many(queries)[1], np.isin(queries, keys))
+
+
+@pytest.mark.parametrize("name", MEASURABLE)
+def test_lines_are_counted(name: str) -> None:
+    work = make_work("uniform", "uint32", 20_000, 20_000, 0.0, np.random.default_rng(0))
+    technique: Any = keyvalue.make(name)
+    hits = technique.build(work.keys, work.values, 0.8).mean_lines(work.queries)
+    absent = make_work("uniform", "uint32", 20_000, 20_000, 1.0, np.random.default_rng(0))
+    misses = technique.build(absent.keys, absent.values, 0.8).mean_lines(absent.queries)
+    assert hits >= (1 if name == "sorted" else 2) - 0.01, "a hit reads a key and a value"
+    assert 1 <= misses <= (14 if name == "sorted" else 3.1)
+    if name == "simd3":
+        assert misses < 1.7
+        assert hits < 2.3
+
+
+def test_sorted_reads_as_many_lines_as_a_bisection_has_steps() -> None:
+    keys = np.arange(16 * 64, dtype=np.uint32)
+    # 64 lines: the middle of 1024 keys is key 512, then 256 …: six lines above the last, which holds key 0.
+    assert Sorted().build(keys, keys, 0.8).mean_lines(np.zeros(1, np.uint32)) == 7 + 1
+
+
+def test_a_swiss_lookup_of_an_absent_key_reads_little_but_tags() -> None:
+    work = make_work("uniform", "uint64", 50_000, 50_000, 1.0, np.random.default_rng(1))
+    assert 1.0 < Swiss().build(work.keys, work.values, 0.5).mean_lines(work.queries) < 1.15
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "dense", "clustered"])
+@pytest.mark.parametrize("dtype", ["uint32", "int64"])
+def test_keys_are_distinct_and_of_their_kind(distribution: str, dtype: str) -> None:
+    keys = distinct_keys(distribution, dtype, 10_000, np.random.default_rng(4))
+    assert keys.dtype == dtype
+    assert len(np.unique(keys)) == 10_000
+    if distribution == "dense":
+        assert sorted(keys.tolist()) == list(range(10_000))
+    if distribution == "clustered":
+        assert (np.diff(keys[:64].view("u4" if dtype == "uint32" else "u8")) == 1).all()
+    if distribution == "uniform" and dtype == "uint32":
+        assert abs(np.mean(keys / 2**32) - 0.5) < 0.02
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_unit_floats_are_distinct_and_uniform(dtype: str) -> None:
+    keys = distinct_keys("unit", dtype, 100_000, np.random.default_rng(4))
+    assert len(np.unique(keys)) == 100_000
+    assert 0 <= keys.min() < 0.01
+    assert 0.99 < keys.max() < 1
+    assert abs(keys.mean() - 0.5) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("distribution", "dtype"), [("uniform", "uint32"), ("dense", "int32"), ("clustered", "uint64"), ("unit", "float32")]
+)
+@pytest.mark.parametrize("miss", [0.0, 0.5, 0.9, 1.0])
+def test_the_miss_rate_is_exact(distribution: str, dtype: str, miss: float) -> None:
+    work = make_work(distribution, dtype, 5000, 10_000, miss, np.random.default_rng(2))
+    assert len(work.queries) == 10_000
+    assert np.isin(work.queries, work.keys).mean() == pytest.approx(1 - miss)
+    assert len(np.unique(work.keys)) == 5000
+
+
+def test_popular_keys_are_asked_for_more() -> None:
+    work = make_work("uniform", "uint64", 10_000, 100_000, 0.0, np.random.default_rng(2), popularity="zipf")
+    _, counts = np.unique(work.queries, return_counts=True)
+    # Zipf 0.99 over 10^4: the most popular has 1/sum(k^-0.99), about 10 %.
+    assert 0.07 < counts.max() / 100_000 < 0.14
+    assert np.isin(work.queries, work.keys).all()
+
+
+def run(name: str, case: str, scale: str = "tiny") -> Any:
+    found = next(c for c in keyvalue.built_in(scale) if c.name == case)
+    outcome = keyvalue.execute(keyvalue.make(name), found.at(0, 0))
+    return outcome if isinstance(outcome, NotForThisCase) else dict(outcome.values)
+
+
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_the_arena_measures_every_technique(name: str) -> None:
+    speed = run(name, "uniform-uint32@miss-90")
+    assert set(speed) == {"lookups_per_s", "inserts_per_s", "bytes_per_key"}
+    assert all(value > 0 for value in speed.values())
+    # 4 + 4 bytes at least; a sorted array and a frame have no more.
+    assert 8 <= speed["bytes_per_key"] < 200
+
+
+def test_cases_that_are_not_for_a_technique_are_declined() -> None:
+    assert isinstance(run("dict", "fill-0.9-uniform"), NotForThisCase)
+    assert isinstance(run("pandas-index", "lines-0.8@miss-100"), NotForThisCase)
+    assert isinstance(run("simd3", "published-size@miss-90"), NotForThisCase)
+    assert run("cuckoo", "fill-0.9-uniform")["insert_failure_rate"] > 0
+    assert run("simd3", "lines-0.5@miss-100")["lines_per_lookup"] < 1.03
+    assert run("simd3", "floats@miss-90")["float32_over_float64"] > 0
+
+
+def test_simd3_takes_the_bytes_that_the_load_says() -> None:
+    assert run("simd3", "uniform-uint32@miss-0")["bytes_per_key"] == pytest.approx(8 / 0.8, rel=0.05)
+    assert run("simd3", "uniform-uint64@miss-0")["bytes_per_key"] == pytest.approx(16 / 0.8, rel=0.06)
+
+
+def test_malloc_is_counted() -> None:
+    before = allocated_bytes()
+    kept = np.ones(1 << 22)
+    assert allocated_bytes() - before == pytest.approx(kept.nbytes, rel=0.05)
+
+
+def test_best_map_measures_and_returns_a_table_that_answers() -> None:
+    rng = np.random.default_rng(0)
+    keys = rng.permutation(30_000)
+    advice = best_map(keys, rng.integers(0, 60_000, 20_000), techniques=["simd3", "sorted", "dict"], passes=1)
+    assert set(advice.lookups_per_s) == {"simd3", "sorted", "dict"}
+    assert advice.lookups_per_s[advice.name] == max(advice.lookups_per_s.values())
+    assert advice.table.get_many(keys[:5].astype(np.uint64))[0].tolist() == [0, 1, 2, 3, 4]
+    assert advice.bytes_per_key["sorted"] == 12
+    assert not advice.skipped
+    with pytest.raises(InputError, match="unknown technique"):
+        best_map([1], [1], techniques=["simd4"])
+    with pytest.raises(InputError, match="no queries"):
+        best_map([1], [])
+    with pytest.raises(InputError, match="load"):
+        best_map([1], [1], load=2, techniques=["simd3"])
+
+
+def test_a_package_that_is_missing_is_skipped_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    real = importlib.import_module
+
+    def without_pandas(name: str, package: str | None = None) -> Any:
+        if name == "pandas":
+            raise ImportError(name)
+        return real(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without_pandas)
+    advice = best_map([1, 2], [1], techniques=["pandas-index", "simd3"], passes=1)
+    assert list(advice.skipped) == ["pandas-index"]
+    assert "pip install pandas" in advice.skipped["pandas-index"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    import polars
+
+    frame = polars.DataFrame({"name": [1.5, 2.5, 3.5], "id": [7, 8, 9]})
+    found = {kind: tmp_path / f"keys.{kind}" for kind in ("npy", "parquet", "arrow", "csv")}
+    np.save(found["npy"], np.array([7, 8, 9]))
+    frame.write_parquet(found["parquet"])
+    frame.write_ipc(found["arrow"])
+    frame.write_csv(found["csv"])
+    return found
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "arrow", "csv"])
+def test_columns_are_read(files: dict[str, Path], kind: str) -> None:
+    assert read_column(files[kind], "" if kind == "npy" else "id").tolist() == [7, 8, 9]
+    if kind != "npy":
+        assert read_column(files[kind]).tolist() == [1.5, 2.5, 3.5]
+        with pytest.raises(InputError, match="unknown column"):
+            read_column(files[kind], "age")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.npy", b"\x93NUMPY\x01\x00junk"),
+        ("b.npy", b""),
+        ("c.parquet", b"PAR1nothing"),
+        ("d.csv", b"id\nx\n"),
+        ("e.csv", b"id\n1\n\n"),
+        ("f.csv", b""),
+        ("g.txt", b"1"),
+        ("h.arrow", b"ARROW1"),
+    ],
+)
+def test_files_that_cannot_be_read_are_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_column(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_array_header_that_promises_too_much_allocates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "huge.npy"
+    np.save(path, np.arange(10))
+    path.write_bytes(path.read_bytes().replace(b"(10,)", b"(9" + b"9" * 14 + b",)", 1))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_column(path)
+    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_column(tmp_path / "objects.npy")
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_users_file_becomes_cases(files: dict[str, Path], kind: str, tmp_path: Path) -> None:
+    options = {} if kind == "npy" else {"column": "id", "values": "name"}
+    made = keyvalue.from_file(files[kind], {**options, "miss": "0,0.9"})
+    assert [case.name for case in made] == [f"keys.{kind}@miss-0", f"keys.{kind}@miss-90"]
+    work = made[1].at(0, 0).workload
+    assert np.isin(work.queries, work.keys).mean() == pytest.approx(0.1)
+    queries = tmp_path / "queries.npy"
+    np.save(queries, np.array([9, 9, 1]))
+    asked = keyvalue.from_file(files[kind], {**options, "queries": str(queries)})
+    work = asked[0].at(0, 0).workload
+    assert work.queries.tolist() == [9, 9, 1]
+    outcome = keyvalue.execute(Simd3(), asked[0].at(0, 0))
+    assert not isinstance(outcome, NotForThisCase)
+    assert set(outcome.values) == {"lookups_per_s", "inserts_per_s", "bytes_per_key"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"load": "2"}, "--load"), ({"miss": "1.5"}, "--miss"), ({"column": "x"}, "unknown column"), ({"queries": "nowhere.npy"}, "no such file"),
+     ({"values": "x"}, "unknown column")],
+)  # fmt: skip
+def test_bad_options_are_named(files: dict[str, Path], options: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        keyvalue.from_file(files["csv"], options)
+
+
+def test_the_command_line_says_it_in_one_line(files: dict[str, Path], armillary_command: Any) -> None:
+    run = armillary_command("compare", "storage/keyvalue", "--work", str(files["csv"]), "--column", "age")
+    assert run.returncode == 2
+    said = [line for line in run.stderr.splitlines() if "entry point" not in line]
+    assert len(said) == 1
+    assert 'unknown column "age"' in said[0]
+    shown = armillary_command("show", "simd3").stdout.casefold()
+    assert "our design" in shown
+    assert "two-choice" in shown
+
+
+def test_a_file_without_rows_or_with_every_key_there_is(tmp_path: Path) -> None:
+    np.save(tmp_path / "none.npy", np.zeros(0, np.int64))
+    with pytest.raises(InputError, match="no rows"):
+        keyvalue.from_file(tmp_path / "none.npy")
+    np.save(tmp_path / "nan.npy", np.array([np.nan], np.float32))
+    with pytest.raises(InputError, match="hardly any value"):
+        _ = keyvalue.from_file(tmp_path / "nan.npy", {"miss": "1"})[0].at(0, 0).workload
