@@ -1,0 +1,234 @@
+"""A block, a node or two nodes are gone: which repair plan rebuilds the data soonest with the bandwidth that is free now?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from armillary.arena import Arena, Case, Constant, Metric
+from armillary.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from armillary.study import Result
+
+    from .planner import Planner
+    from .workload import Work
+
+repair = Arena(
+    "storage/repair",
+    question="A block, a node or two nodes are gone: which repair plan rebuilds the data soonest with the bandwidth that is free now?",
+    metrics=[
+        Metric("repair_throughput", unit="MB/s", better="higher", kind="simulated", doc="rebuilt data a second, to the last byte"),
+        Metric("repair_s", unit="s", better="lower", kind="simulated"),
+        Metric("up_utilisation", better=None, kind="simulated", scale="difference", doc="of all live nodes' uplinks, until the last byte"),
+        Metric("down_utilisation", better=None, kind="simulated", scale="difference", doc="of all live nodes' downlinks"),
+        Metric("network_bytes", better="lower", kind="simulated", doc="bytes that hosts send, per rebuilt byte"),
+        Metric("cross_rack_bytes", better="lower", kind="simulated", doc="bytes over rack uplinks, per rebuilt byte; 0 counts as 1e-9"),
+        Metric("plan_ms", unit="ms", better="lower", kind="measured", doc="time to make the first plan"),
+        Metric(
+            "decode_MBps",
+            unit="MB/s",
+            better="higher",
+            kind="measured",
+            doc="rebuilt bytes a second of arithmetic along the trees, one thread",
+        ),
+        Metric("correct", better="higher", kind="measured", scale="difference", doc="1 if every rebuilt byte equals the lost one"),
+    ],
+    techniques={
+        "conventional": ".conventional:Conventional",
+        "ppr": ".ppr:Ppr",
+        "rp": ".rp:Rp",
+        "pivot": ".pivot:Pivot",
+        "fullrepair": ".fullrepair:FullRepair",
+        "switch-tree": ".switch_tree:SwitchTree",
+        "repairboost": ".repairboost:RepairBoost",
+        "ran": ".ran:Ran",
+    },
+    papers={"ran": "ran"},
+    baseline="fullrepair",
+    tradeoff=("repair_throughput", "network_bytes"),
+    uses=("armillary.engine",),
+    warmup=False,
+    repeats=1,
+    constants=[
+        Constant("window", 64, "blocks", "lost blocks under way at once; no paper says its own"),
+        Constant("switch aggregation", "line rate", "", "all ports of a switch together, as SwitchML reports (NSDI 2021)"),
+    ],
+)
+
+CODES = ((6, 4), (9, 6), (14, 10), (16, 12))
+STRIPES = {"tiny": 20, "small": 200, "large": 100_000}
+BLOCK = {"tiny": 1 << 20, "small": 64 << 20, "large": 64 << 20}
+#: Bytes of a block when the arithmetic is really done: of single stripes, and of whole nodes.
+REAL = {"tiny": (16 << 10, 4 << 10), "small": (1 << 20, 32 << 10), "large": (1 << 20, 4 << 10)}
+WINDOW = 64
+
+
+@repair.cases
+def cases(scale: str) -> Iterator[Case]:
+    """Codes, bandwidths, failures and oversubscription; where all products would be too many, the (14, 10) code stands for the others."""
+    bandwidths = ("uniform", "down-scarce", "hotspot", "drifting")
+    for failure in ("degraded-read", "node"):
+        for code in CODES:
+            for bandwidth in bandwidths:
+                yield _case(scale, code, bandwidth, failure, 1)
+        for oversubscription in (3, 5):
+            for bandwidth in ("uniform", "down-scarce"):
+                yield _case(scale, (14, 10), bandwidth, failure, oversubscription)
+    for failure in ("double", "two-nodes"):
+        for bandwidth in bandwidths:
+            yield _case(scale, (14, 10), bandwidth, failure, 1)
+
+
+def _case(scale: str, code: tuple[int, int], bandwidth: str, failure: str, oversubscription: int) -> Case:
+    n, k = code
+    whole = failure in ("node", "two-nodes")
+    parameters = {
+        "n": n, "k": k, "bandwidth": bandwidth, "failure": failure, "oversubscription": oversubscription, "stripes": STRIPES[scale],
+        "block": BLOCK[scale], "real_bytes": REAL[scale][whole],
+    }  # fmt: skip
+    kinds = {failure, bandwidth, f"{n}-{k}", "oversubscribed" if oversubscription > 1 else "flat", "many" if whole else "few"}
+    return Case(f"{failure}/{n}-{k}/{bandwidth}/{oversubscription}", _make, parameters, frozenset(kinds))
+
+
+@repair.read
+def read(
+    path: Path,
+    *,
+    k: int = 0,
+    m: int = 0,
+    format: str = "auto",
+    bandwidth: str = "",
+    lost: tuple[str, ...] = (),
+    destination: str = "",
+    block: int = 64 << 20,
+) -> Iterator[Case]:
+    """A stripe placement (CSV, `ceph pg dump pgs -f json`, `hdfs fsck`) with `--bandwidth free.csv`.
+
+    `lost` names nodes, each alone a case and all together one more; without it every node is tried. `block` in bytes.
+    """
+    how = {"k": k, "m": m, "format": format, "bandwidth": bandwidth, "destination": destination, "block": block}
+    placement, _ = _files(path, path.stat().st_mtime_ns, bandwidth, k, m, format)
+    names = lost or placement.nodes
+    for name in names:
+        if name not in placement.nodes:
+            raise InputError(f'found node "{name}"; expected one of the placement, such as "{placement.nodes[0]}"', where="--lost")
+    groups = [(name,) for name in names] + ([tuple(lost)] if len(lost) > 1 else [])
+    for group in groups:
+        # Whatever is wrong is said before anything is run.
+        _load_problem(path, {**how, "lost": group})
+        kinds = frozenset({"file", "node" if len(group) == 1 else "two-nodes" if len(group) == 2 else "nodes"})
+        yield Case(f"{path.name}@{'+'.join(group)}", _load, {**how, "lost": list(group)}, kinds, source=path)
+
+
+@repair.run
+def run(planner: Planner, case: Case) -> dict[str, float]:
+    """Plans against the clock, runs the plan in simulated time, and does its arithmetic on real bytes."""
+    from armillary.timing import timed
+
+    from .running import carry_out, rebuild
+
+    work: Work = case.workload
+    problem = work.problem
+    _compile(planner)
+    plan = planner.plan(problem)
+    quick = len(problem) <= 2
+    plan_s = timed(lambda: planner.plan(problem), min_seconds=0.05 if quick else 0.0, min_calls=3 if quick else 1).median
+    outcome = carry_out(planner, plan, work.bandwidth, window=WINDOW)
+    right, arithmetic_s = rebuild(problem, outcome.pieces, work.real_bytes, work.seed)
+    if not right:
+        return {"correct": 0.0}
+    rebuilt = float(problem.size.sum())
+    n, racks = problem.fabric.nodes, problem.fabric.racks
+    live = _live(problem)
+    moved, offered = outcome.pool_bytes, outcome.capacity_bytes
+    return {
+        "repair_throughput": rebuilt / outcome.seconds / 1e6,
+        "repair_s": outcome.seconds,
+        "up_utilisation": float(moved[:n][live].sum() / offered[:n][live].sum()),
+        "down_utilisation": float(moved[n : 2 * n][live].sum() / offered[n : 2 * n][live].sum()),
+        "network_bytes": float(moved[:n].sum()) / rebuilt,
+        "cross_rack_bytes": max(float(moved[2 * n : 2 * n + racks].sum()) / rebuilt, 1e-9),
+        "plan_ms": 1e3 * plan_s,
+        "decode_MBps": len(problem) * work.real_bytes / max(arithmetic_s, 1e-9) / 1e6,
+        "correct": 1.0,
+    }
+
+
+def _live(problem: Any) -> np.ndarray:
+    """Nodes that send or may receive: those that failed do neither."""
+    found = problem.allowed.any(axis=0)
+    found[problem.holder[problem.holder >= 0]] = True
+    return found
+
+
+@functools.cache
+def _compile(planner: Planner) -> None:
+    """Plans and runs a small failure of each size once, so that compilation is not measured."""
+    import numpy as np
+
+    from armillary.arena import NotForThisCase
+
+    from .running import carry_out, rebuild
+    from .workload import built_in
+
+    for failure in ("degraded-read", "node"):
+        work = built_in(6, 4, "drifting", failure, 3.0, 4, 1 << 16, 1 << 10, np.random.default_rng(1))
+        try:
+            plan = planner.plan(work.problem)
+        except NotForThisCase:
+            continue
+        rebuild(work.problem, carry_out(planner, plan, work.bandwidth).pieces, 1 << 10, 0)
+
+
+@repair.plots
+def plots(result: Result) -> Sequence[Any]:
+    """Throughput by code, one panel a failure and bandwidth, without oversubscription."""
+    from armillary.figures import panels
+
+    groups: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
+    for technique in result.techniques:
+        medians = result.medians(technique, "repair_throughput")
+        for name, facts in result.cases.items():
+            p = facts["parameters"]
+            if name in medians and p.get("oversubscription") == 1:
+                group = groups.setdefault(f"{p['failure']}, {p['bandwidth']}", {})
+                group.setdefault(technique, []).append((f"({p['n']}, {p['k']})", medians[name]))
+    shown = {title: lines for title, lines in groups.items() if any(len(line) > 1 for line in lines.values())}
+    return [panels(shown, "Rebuilt MB/s by code", "(n, k)", "MB/s")] if shown else []
+
+
+def _make(case: Case, rng: np.random.Generator) -> Work:
+    from .workload import built_in
+
+    p = case.parameters
+    return built_in(p["n"], p["k"], p["bandwidth"], p["failure"], p["oversubscription"], p["stripes"], p["block"], p["real_bytes"], rng)
+
+
+def _load(case: Case, rng: np.random.Generator) -> Work:
+    assert case.source is not None
+    return _load_problem(case.source, dict(case.parameters), int(rng.integers(2**31)))
+
+
+def _load_problem(path: Path, how: dict[str, Any], seed: int = 0) -> Work:
+    from .workload import Work
+
+    placement, bandwidth = _files(path, path.stat().st_mtime_ns, how["bandwidth"], how["k"], how["m"], how["format"])
+    problem = placement.problem(tuple(how["lost"]), bandwidth, destination=how["destination"] or None, block=how["block"])
+    real = (1 << 20) if len(problem) <= 16 else (16 << 10)
+    return Work(problem, bandwidth, min(real, how["block"]), seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _files(path: Path, changed_ns: int, bandwidth: str, k: int, m: int, format: str) -> Any:
+    from .bandwidth import Bandwidth
+    from .readers import read_placement
+
+    placement = read_placement(path, k or None, m or None, format=format)
+    if bandwidth:
+        return placement, Bandwidth.read(bandwidth)
+    raise InputError("found no bandwidth; expected a CSV file time_s,node,up_MBps,down_MBps", where="--bandwidth")

@@ -1,0 +1,54 @@
+"""RepairBoost: balance many repairs over nodes and links before running them.
+
+Each lost block keeps the shape of a known repair (a chain as in repair pipelining, or PPR's binary tree); its vertices go to the nodes
+that have the least accumulated upload and download time, the destination to the one with the least download; then blocks are released
+so that links that would idle get work: among the waiting ones, the one whose busiest link is least busy.
+
+RepairBoost: boosting full-node repair in erasure-coded storage, USENIX ATC 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from .plan import PIPELINE, RepairPlan
+from .planner import DESTINATION, Ends, Part, Planner, Split
+from .ppr import Ppr
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class RepairBoost(Planner):
+    """Chains or binary trees over least-used nodes, released where links idle; ATC 2021. For failed nodes, not for single stripes."""
+
+    name: ClassVar[str] = "repairboost"
+
+    single_blocks: ClassVar[bool] = False
+    shape: Literal["rp", "ppr"] = field(default="rp", metadata={"doc": "what each block's repair looks like", "choices": ("rp", "ppr")})
+
+    def split(self, ends: Ends) -> Split:
+        """The shape over the k nodes that would be through first with an upload and a download more."""
+        with np.errstate(divide="ignore"):
+            time = 1.0 / ends.up + 1.0 / ends.down
+        chosen = np.argsort(time, kind="stable")[: ends.k]
+        if not np.isfinite(time[chosen]).all():
+            # Nodes that cannot receive may still stand first.
+            chosen = np.argsort(-ends.up, kind="stable")[: ends.k]
+        if self.shape == "ppr":
+            part = ends._replace(up=ends.up[chosen], down=ends.down[chosen], rack=ends.rack[chosen])
+            split = Ppr().split(part)
+            edges = tuple((int(chosen[c]), DESTINATION if p == DESTINATION else int(chosen[p])) for c, p in split.parts[0].edges)
+            return split._replace(parts=[Part(1.0, edges)])
+        # Who has downloaded most stands first, where nothing comes in.
+        first = int(chosen[np.argmin(ends.down[chosen])])
+        others = sorted((int(i) for i in chosen if i != first), key=lambda i: (ends.rack[i] == ends.into_rack, ends.rack[i], i))
+        chain = [first, *others]
+        rate = min(float(ends.up[chain].min()), float(ends.down[others].min()) if others else np.inf, ends.into)
+        return Split(rate, PIPELINE, [Part(1.0, tuple(zip(chain, [*others, DESTINATION])))])
+
+    def plan(self, problem: Problem) -> RepairPlan:
+        """A plan whose blocks are released by which links are idle."""
+        return replace(super().plan(problem), fit=True)
