@@ -1,0 +1,39 @@
+"""SZ3 through pysz: prediction by interpolation or Lorenzo and regression, Huffman, Zstandard.
+
+SZ3: A Modular Framework for Composing Prediction-Based Error-Bounded Lossy Compressors, IEEE Transactions on Big Data 2023. The peer's
+own C++ code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .compressor import Compressor, peer, shape_and_payload, with_shape
+
+ALGORITHMS = ("INTERP_LORENZO", "INTERP", "LORENZO_REG")
+
+
+@dataclass(frozen=True)
+class Sz3(Compressor):
+    """SZ3 by its Python package."""
+
+    algorithm: str = field(default="INTERP_LORENZO", metadata={"doc": "the predictor", "choices": ALGORITHMS})
+    openmp: bool = field(default=False, metadata={"doc": "threads of SZ3's own; it then cuts the field, which costs ratio"})
+
+    def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
+        """SZ3's stream behind dtype and shape."""
+        pysz = peer("pysz")
+        config = pysz.szConfig(*x.shape)
+        config.errorBoundMode = pysz.szErrorBoundMode.ABS
+        config.absErrorBound = eps
+        config.cmprAlgo = getattr(pysz.szAlgorithm, self.algorithm)
+        config.openmp = self.openmp
+        return with_shape(x, pysz.sz.compress(x, config)[0].tobytes())
+
+    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+        """The array."""
+        dtype, shape, payload = shape_and_payload(data)
+        found: np.ndarray = peer("pysz").sz.decompress(np.frombuffer(payload, np.uint8), dtype, shape)[0]
+        return found.reshape(shape)

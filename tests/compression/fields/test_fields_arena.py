@@ -1,0 +1,182 @@
+"""The arena, its readers and the advice it gives."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.compression import fields as fz
+from armillary.compression.fields.arena import fields
+from armillary.compression.fields.metrics import errors, overall_speedup, radial_spectrum, spectrum_error, ssim
+from armillary.compression.fields.readers import dimensions_in_name
+from armillary.errors import InputError
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_speedup_by_hand() -> None:
+    # 1 GB over 1 GB/s in 1 s; at ratio 4 and 2 GB/s: 0.25 s + 0.5 s, and 0.5 s more to decompress.
+    assert overall_speedup(1e9, 4, 2e9) == pytest.approx(1 / 0.75)
+    assert overall_speedup(1e9, 4, 2e9, 2e9) == pytest.approx(1 / 1.25)
+
+
+def test_metrics_by_hand() -> None:
+    x = np.array([[0.0, 1.0], [2.0, 4.0]])
+    assert errors(x, x + np.array([[0, 0.4], [0, 0]])) == (pytest.approx(0.4), pytest.approx(20 * np.log10(4 / 0.2)), pytest.approx(0.05))
+    assert errors(x, x)[1] == float("inf")
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(40, 40))
+    assert ssim(y, y) == pytest.approx(1.0)
+    assert ssim(y, rng.normal(size=(40, 40))) < 0.3
+    wave = np.cos(2 * np.pi * 3 * np.arange(64) / 64)
+    assert np.argmax(radial_spectrum(wave)) + 1 == 3
+    assert spectrum_error(radial_spectrum(y), radial_spectrum(0.9 * y)) == pytest.approx(0.19, rel=1e-6)
+
+
+def test_every_technique_runs_and_keeps_the_bound() -> None:
+    for package in ("pysz", "zfpy", "blosc2"):
+        pytest.importorskip(package)
+    cases = {case.name: case.at(0, 0) for case in fields.built_in("tiny")}
+    for name in fields.techniques:
+        for label in ("hurricane@1e-3", "particles@1e-2", "turbulence-f64@1e-6"):
+            outcome = fields.execute(fields.make(name), cases[label])
+            asked = {metric.name for metric in fields.metrics.values() if metric.applies(cases[label])}
+            assert set(outcome.values) == asked
+            assert 0 <= outcome.values["max_error"] <= 1
+            assert outcome.values["ratio"] > 0.9
+
+
+def test_a_broken_bound_is_a_failure() -> None:
+    case = next(iter(fields.built_in("tiny"))).at(0, 0)
+
+    class Careless(fz.FzmodSpeed):
+        def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
+            return super().pack(x, 1.1 * eps, threads)
+
+    with pytest.raises(ArithmeticError, match="the bound does not hold"):
+        fields.execute(Careless(), case)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("CLDHGH_1_1800_3600.f32", (1800, 3600)), ("Uf48_100x500x500.dat", (100, 500, 500)), ("density.f32", None), ("x_77.f64", (77,)),
+    ],
+)  # fmt: skip
+def test_dimensions_stand_in_the_name(name: str, found: tuple[int, ...] | None) -> None:
+    assert dimensions_in_name(name) == found
+
+
+def test_files_of_every_kind_are_read(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(6, 10)).astype(np.float32)
+    x.tofile(tmp_path / "t_6_10.f32")
+    x.tofile(tmp_path / "t.dat")
+    x.astype(np.float64).tofile(tmp_path / "t_1_6_10.d64")
+    np.save(tmp_path / "t.npy", x)
+    assert np.array_equal(fz.read_field(tmp_path / "t_6_10.f32"), x)
+    assert np.array_equal(fz.read_field(tmp_path / "t.dat", "6x10"), x)
+    assert np.array_equal(fz.read_field(tmp_path / "t_1_6_10.d64"), x.astype(np.float64))
+    assert np.array_equal(fz.read_field(tmp_path / "t.npy"), x)
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["g/x"], file["g/n"] = x, np.arange(3)
+    assert np.array_equal(fz.read_field(f"{tmp_path / 't.h5'}:/g/x"), x)
+    assert np.array_equal(fz.read_field(tmp_path / "t.h5"), x)
+    zarr = pytest.importorskip("zarr")
+    zarr.save_array(str(tmp_path / "t.zarr"), x)
+    assert np.array_equal(fz.read_field(tmp_path / "t.zarr"), x)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a_6_10.f32", bytes(200), "found 200 bytes; shape (6, 10) of float32 needs 240"), ("a.npy", b"junk", "not an array"),
+        ("a.txt", b"1 2", "ending"), ("a.h5", b"junk", "not an HDF5 file"), ("a.zarr", b"junk", "not a Zarr array"), ("a.f32", b"", "found 0 bytes"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_told_in_one_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        fz.read_field(tmp_path / name)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_shapes_and_numbers(tmp_path: Path) -> None:
+    np.zeros(60, np.float32).tofile(tmp_path / "a.f32")
+    for shape, says in (
+        ("6x11", "needs 264"),
+        ("axb", "expected 1 to 4 positive"),
+        ("1x1x1x2x30", "expected 1 to 4 positive"),
+        ("0x5", "positive"),
+    ):
+        with pytest.raises(InputError, match=says):
+            fz.read_field(tmp_path / "a.f32", shape)
+    np.save(tmp_path / "i.npy", np.arange(5))
+    with pytest.raises(InputError, match="expected float32 or float64"):
+        fz.read_field(tmp_path / "i.npy")
+
+
+def test_a_users_file_is_compared(armillary_command: Command, tmp_path: Path) -> None:
+    fz.field("turbulence", (20, 30, 30), np.random.default_rng(2)).tofile(tmp_path / "u_20_30_30.f32")
+    arguments = ["compare", "compression/fields", "--techniques", "fzmod-speed,zstd", "--work", "u_20_30_30.f32"]
+    ran = armillary_command(*arguments, "--bound", "1e-2", "--bandwidth", "0.1")
+    assert ran.returncode == 0, ran.stderr
+    assert "ratio" in ran.stdout
+    wrong = armillary_command(*arguments, "--shape", "20x30x31")
+    assert wrong.returncode == 2
+    assert "needs" in wrong.stderr.strip().splitlines()[-1]
+    assert armillary_command(*arguments, "--bound", "-1").returncode == 2
+
+
+def test_certificates_say_what_is_wrong() -> None:
+    x = fz.field("turbulence", (16, 16, 16), np.random.default_rng(3))
+    data = fz.compress(x, 1e-3, "rel")
+    good = fz.certify(x, data)
+    assert good.holds
+    assert 0 < good.max_error <= good.bound
+    assert good.spectrum_error < 0.05
+    assert good.gradient_error < 0.2
+    y = x.copy()
+    y[3, 4, 5] += 50
+    bad = fz.certify(y, data)
+    assert not bad.holds
+    assert bad.place == (3, 4, 5)
+    y[3, 4, 5] = np.nan
+    assert not fz.certify(y, data).holds
+    with pytest.raises(InputError, match="the array is float32 of shape"):
+        fz.certify(x[:4], data)
+
+
+def test_rate_distortion_is_a_table() -> None:
+    x = fz.field("hurricane", (16, 20, 20), np.random.default_rng(4))
+    table = fz.rate_distortion(x, ["default", "speed"], [1e-2, 1e-3])
+    assert table.shape[0] == 4
+    assert (table["psnr_dB"].to_numpy()[[0, 2]] < table["psnr_dB"].to_numpy()[[1, 3]]).all()
+    assert (table["ratio"].to_numpy()[[0, 2]] > table["ratio"].to_numpy()[[1, 3]]).all()
+
+
+def test_advice_for_ratio_and_link() -> None:
+    x = fz.field("turbulence", (48, 64, 64), np.random.default_rng(5))
+    advice = fz.auto(x, 1e-2, objective="ratio")
+    true = x.nbytes / len(fz.compress(x, 1e-2, "rel", advice.pipeline))
+    assert advice.ratio == pytest.approx(true, rel=0.1)
+    assert advice.ratio == max(ratio for ratio, _ in advice.estimates.values())
+    slow = fz.auto(x, 1e-2, objective="link", bandwidth=1e5)
+    assert slow.name == advice.name
+    fast = fz.auto(x, 1e-2, objective="link", bandwidth=1e13)
+    assert fast.estimates[fast.name][1] == max(speed for _, speed in fast.estimates.values())
+    with pytest.raises(InputError, match="bandwidth"):
+        fz.auto(x, objective="link")
+
+
+def test_fields_depend_on_their_seed_alone() -> None:
+    one, two = (fz.field("cosmology", (8, 9, 10), np.random.default_rng(6)) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert one.min() > 0
+    cloud = fz.field("climate-cloud", (60, 80), np.random.default_rng(7))
+    assert (cloud.min(), cloud.max()) == (0, 1)

@@ -1,0 +1,163 @@
+"""Pipelines as people write them, and files that were damaged or made to deceive."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.compression import fields as fz
+from armillary.compression.fields.bitshuffle import Bitshuffle, ZeroBlocks
+from armillary.compression.fields.bounds import Range
+from armillary.compression.fields.container import MAGIC, chunk_plan, read_head
+from armillary.compression.fields.crc32c import crc32c
+from armillary.compression.fields.histogram import Histogram
+from armillary.compression.fields.huffman import Huffman
+from armillary.compression.fields.lorenzo import Lorenzo
+from armillary.compression.fields.pipeline import Pipeline
+from armillary.errors import InputError
+
+
+def example(pipeline: str = "default") -> tuple[np.ndarray, bytes]:
+    x = fz.field("hurricane", (8, 20, 24), np.random.default_rng(0))
+    return x, fz.compress(x, 1e-3, "rel", pipeline)
+
+
+def test_four_ways_to_say_the_same_pipeline() -> None:
+    text = Pipeline.from_string("range -> lorenzo(radius=256) -> histogram -> huffman -> zstd(3)")
+    listed = Pipeline([Range(), Lorenzo(radius=256), Histogram(), Huffman()])
+    toml = Pipeline.from_toml(
+        '[[stage]]\ntype="range"\n[[stage]]\ntype="lorenzo"\ninput="range"\nradius=256\n[[stage]]\ntype="histogram"\n[[stage]]\ntype="huffman"\ninput=["lorenzo.codes","histogram"]'
+    )
+    graph = Pipeline().add(Range()).add(Lorenzo(radius=256), after="range").add(Histogram(), after="lorenzo", port="codes").add(Huffman())
+    assert listed == toml == graph
+    assert str(text) == "range -> lorenzo(radius=256) -> histogram -> huffman -> zstd"
+    assert Pipeline.from_json(json.loads(json.dumps(text.to_json()))) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("range -> lorentz", 'unknown stage "lorentz"'),
+        ("range -> lorenzo(radius=1)", "from 2 to 32768"),
+        ("range -> lorenzo(size=1)", 'unknown parameter "size"'),
+        ("range -> lorenzo(__import__('os'))", "plain values"),
+        ("range -> huffman", "needs codes"),
+        ("lorenzo -> huffman", "needs bound"),
+        ("range -> lorenzo -> zstd -> huffman", "expected it last"),
+        ("range -> lorenzo(1,2,3)", "takes 2 values"),
+        ("fastest", 'unknown pipeline "fastest"'),
+    ],
+)
+def test_bad_pipelines_are_told_when_they_are_built(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says.replace("(", r"\(")):
+        Pipeline.of(text)
+
+
+def test_bad_graphs_are_told_when_they_are_built() -> None:
+    start = Pipeline().add(Range()).add(Lorenzo())
+    with pytest.raises(InputError, match='unknown port "planes"'):
+        start.add(Bitshuffle(), after="lorenzo", port="planes")
+    with pytest.raises(InputError, match="zero-blocks expects words"):
+        start.add(ZeroBlocks(), after="lorenzo", port="outliers")
+    with pytest.raises(InputError, match='unknown stage "nowhere"'):
+        start.add(Histogram(), after="nowhere")
+    with pytest.raises(InputError, match="a cycle through a, b"):
+        Pipeline.from_toml('[[stage]]\ntype="lorenzo"\nname="a"\ninput="b"\n[[stage]]\ntype="range"\nname="b"\ninput="a"')
+    with pytest.raises(InputError, match="found no"):
+        Pipeline.from_toml("x = 1")
+
+
+@pytest.mark.parametrize("pipeline", ["default", "quality", "speed", "fz-fused", "cuszp-fused"])
+def test_flipped_and_cut_files_are_refused(pipeline: str) -> None:
+    _, data = example(pipeline)
+    rng = np.random.default_rng(1)
+    for place in rng.integers(0, len(data), 200):
+        spoilt = bytearray(data)
+        spoilt[place] ^= int(rng.integers(1, 256))
+        with pytest.raises(InputError):
+            fz.decompress(bytes(spoilt))
+    for length in {0, 1, 6, 14, len(data) - 1, *rng.integers(0, len(data), 40).tolist()}:
+        with pytest.raises(InputError):
+            fz.decompress(data[:length])
+    with pytest.raises(InputError, match="after the last chunk"):
+        fz.decompress(data + b"x")
+
+
+@pytest.mark.parametrize("pipeline", ["default", "quality", "speed", "fz-fused", "cuszp-fused", "particles"])
+def test_sections_that_lie_with_a_true_checksum_are_refused_or_decoded_without_a_crash(
+    pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import armillary.compression.fields.container as container
+
+    x, data = example(pipeline)
+    monkeypatch.setattr(container, "crc32c", lambda part: 7)
+    x, data = example(pipeline)
+    _, start = read_head(memoryview(data))
+    rng = np.random.default_rng(2)
+    for place in rng.integers(start + 8, len(data), 150):
+        spoilt = bytearray(data)
+        spoilt[place] ^= int(rng.integers(1, 256))
+        with contextlib.suppress(InputError):
+            assert fz.decompress(bytes(spoilt)).shape == x.shape
+
+
+def forged(change: dict[str, object]) -> bytes:
+    _, data = example()
+    length = struct.unpack_from("<I", data, 6)[0]
+    facts = json.loads(data[14 : 14 + length]) | change
+    text = json.dumps(facts).encode()
+    return MAGIC + struct.pack("<II", len(text), crc32c(struct.pack("<I", len(text)) + text)) + text + data[14 + length :]
+
+
+def test_a_head_that_claims_the_moon_allocates_nothing() -> None:
+    with pytest.raises(InputError, match="cannot hold their chunks"):
+        fz.decompress(forged({"shape": [10**6, 10**6, 10**6]}))
+    with pytest.raises(InputError, match="too short for their heads"):
+        fz.decompress(forged({"shape": [10**9], "chunk_bytes": 4}))
+    for bad in (
+        {"shape": [-1]},
+        {"shape": []},
+        {"bound": 0},
+        {"mode": "?"},
+        {"dtype": "|O"},
+        {"chunk_bytes": 0},
+        {"shape": [1.5]},
+        {"span": [1]},
+    ):
+        with pytest.raises(InputError, match="missing or out of range"):
+            fz.decompress(forged(bad))
+
+
+def test_a_stage_that_is_not_here_is_named_with_its_version() -> None:
+    node = {"name": "a", "type": "wavelet", "version": 3, "config": {}, "from": {}}
+    with pytest.raises(InputError, match='stage "wavelet" version 3 is not known here'):
+        fz.decompress(forged({"pipeline": [node]}))
+    with pytest.raises(InputError, match='stage "range" version 99 is newer'):
+        fz.decompress(forged({"pipeline": [node | {"type": "range", "version": 99}]}))
+    with pytest.raises(InputError, match="without name, type"):
+        fz.decompress(forged({"pipeline": [{"name": 1}]}))
+
+
+def test_chunks_cover_the_array_in_order() -> None:
+    for shape in ((1000,), (10, 30), (7, 5, 6), (3, 4, 5, 6), (1, 9, 2, 2), (4, 1, 1, 50)):
+        for size in (1, 64, 400, 10**6):
+            at = 0
+            for start, cut in chunk_plan(shape, 4, size):
+                assert start == at
+                at += int(np.prod(cut))
+            assert at == np.prod(shape)
+
+
+def test_a_stream_is_the_file_that_compress_gives(tmp_path: Path) -> None:
+    for shape in ((60, 10, 12), (3, 20, 10, 12), (9000,)):
+        x = np.cumsum(np.random.default_rng(3).normal(size=shape), axis=-1).astype(np.float32)
+        for mode in ("rel", "abs"):
+            written = fz.compress_stream(x, tmp_path / "x.fzm", 1e-3, mode, "speed", chunk_bytes=8000)
+            data = (tmp_path / "x.fzm").read_bytes()
+            assert len(data) == written
+            assert data == fz.compress(x, 1e-3, mode, "speed", chunk_bytes=8000)
