@@ -223,6 +223,16 @@ def reproduce(
     _give(results, as_json, no_color, html, verdicts_only=True)
 
 
+@app.command("numerics", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def numerics(context: typer.Context) -> None:
+    """`numerics assembly train`: measure assembly strategies on this machine, and train what chooses among them."""
+    if context.args[:1] != ["assembly"]:
+        raise InputError("expected: armillary numerics assembly train [--help]")
+    from armillary.numerics.assembly.__main__ import main as assembly
+
+    raise typer.Exit(assembly(context.args[1:]))
+
+
 @app.command()
 def diff(
     before: Annotated[Path, typer.Argument(help="A store.")],

@@ -1,0 +1,55 @@
+"""Gradient-boosted trees on the 32 features, without the pictures: how far does a plain learner come? Needs scikit-learn.
+
+One regressor for each strategy's log-seconds, learned from the measured table without the case's family.
+
+Friedman: Greedy function approximation: a gradient boosting machine, Annals of Statistics 29, 2001.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError
+
+from .choice import shipped_table
+from .features import features
+from .selector import Selector
+from .strategy import STRATEGIES, Problem, Strategy, strategy
+from .table import Seconds, Table, fold_of
+
+
+@dataclass(frozen=True)
+class FeaturesOnly(Selector):
+    """Boosted trees on numbers alone."""
+
+    trees: int = field(default=200, metadata={"doc": "trees for each strategy", "range": (1, 10_000)})
+    depth: int = field(default=3, metadata={"doc": "depth of a tree", "range": (1, 20)})
+    rate: float = field(default=0.05, metadata={"doc": "learning rate", "range": (1e-4, 1)})
+
+    def pick(self, problem: Problem, family: str, seconds: Seconds | None = None) -> Strategy:
+        learned = _learned(fold_of(family), self.trees, self.depth, self.rate)
+        numbers = features(problem).numbers.reshape(1, -1)
+        return strategy(list(STRATEGIES)[int(np.argmin([float(one.predict(numbers)[0]) for one in learned]))])
+
+
+@functools.lru_cache(maxsize=8)
+def _learned(fold: int, trees: int, depth: int, rate: float) -> list[Any]:
+    return boosted(shipped_table().without(fold), trees, depth, rate)
+
+
+def boosted(table: Table, trees: int = 200, depth: int = 3, rate: float = 0.05) -> list[Any]:
+    """A regressor of log-seconds for each strategy."""
+    if find_spec("sklearn") is None:
+        raise InputError("needs the package scikit-learn; install armillary[learn]", where="features-only")
+    ensemble = import_module("sklearn.ensemble")
+    made = []
+    for k in range(len(STRATEGIES)):
+        one = ensemble.GradientBoostingRegressor(n_estimators=trees, max_depth=depth, learning_rate=rate, random_state=0)
+        made.append(one.fit(table.numbers, table.log_seconds[:, k]))
+    return made
