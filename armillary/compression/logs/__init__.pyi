@@ -1,0 +1,17 @@
+from . import cfseq as cfseq
+from . import columnar as columnar
+from . import denum as denum
+from .cfseq import CFseq as CFseq
+from .cfseq import drifted as drifted
+from .cfseq import gain_on as gain_on
+from .cfseq import replan as replan
+from .choice import Choice as Choice
+from .choice import best as best
+from .compressors import compressor as compressor
+from .formats import Format as Format
+from .formats import detect as detect
+from .plan import Plan as Plan
+from .rows import restore_rows as restore_rows
+from .rows import sort_rows as sort_rows
+from .tables import ColumnOrder as ColumnOrder
+from .workload import generate as generate

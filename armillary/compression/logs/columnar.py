@@ -1,0 +1,223 @@
+"""Every field to a stream of its own: stronger than any order of fields, but what is stored is no longer a log that other tools can read.
+
+The price of seamlessness, and an upper bound for what an order can give. Column stores have done so since C-Store, VLDB 2005;
+`columnar+types` also stores whole
+numbers and decimals as numbers and few distinct values as a dictionary, as Parquet does, 2013. Lines that do not fit are kept apart, raw,
+with their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+
+from .compressors import compressor
+from .formats import Format
+from .numbers import from_varints, to_varints
+from .plan import Plan
+from .split import parse
+from .technique import Log, LogTechnique, NotForThisCase
+
+MAGIC = b"ARMCL1\n"
+#: Share of rising steps from which whole numbers are kept as differences.
+RISING = 0.9
+
+
+def pack(log: Log, name: str, typed: bool) -> bytes:
+    """The log as one archive of streams, each compressed by the compressor of this name."""
+    if log.format is None:
+        raise InputError("found free text; expected a log with fields")
+    packer, form = compressor(name), log.format
+    data = np.frombuffer(log.data, np.uint8)
+    begins, starts, ends, fits = parse(data, form.fields, *form.code)
+    streams: list[tuple[dict[str, Any], bytes]] = []
+
+    def add(facts: dict[str, Any], raw: bytes) -> None:
+        packed = packer.compress(raw)
+        streams.append(({**facts, "raw": len(raw), "bytes": len(packed)}, packed))
+
+    add({"kind": "fits"}, np.packbits(fits).tobytes())
+    add({"kind": "odd"}, b"".join(log.data[begins[i] : begins[i + 1]] for i in np.flatnonzero(~fits).tolist()))
+    kept = np.flatnonzero(fits)
+    # What stands behind the last field: a brace, then \n, \r\n or nothing.
+    tails = (begins[1:][kept] - ends[kept, -1] - form.braces).astype(np.uint8) if len(kept) else np.empty(0, np.uint8)
+    add({"kind": "tails"}, tails.tobytes())
+    for column in range(form.fields):
+        spans = zip(starts[kept, column].tolist(), ends[kept, column].tolist(), strict=True)
+        values = [log.data[a:b] for a, b in spans]
+        choices = [({"kind": "text"}, b"\n".join(values)), *(_typed(values) if typed else ())]
+        packed = [(packer.compress(raw), facts, raw) for facts, raw in choices]
+        best, facts, raw = min(packed, key=lambda one: len(one[0]))
+        streams.append(({**facts, "raw": len(raw), "bytes": len(best)}, best))
+    head = {
+        "lines": len(fits),
+        "rows": len(kept),
+        "compressor": packer.name,
+        "format": form.to_json(),
+        "streams": [facts for facts, _ in streams],
+    }
+    text = compressor("zstd-9").compress(json.dumps(head, separators=(",", ":")).encode())
+    return MAGIC + struct.pack("<I", len(text)) + text + b"".join(body for _, body in streams)
+
+
+def _typed(values: list[bytes]) -> list[tuple[dict[str, Any], bytes]]:
+    found: list[tuple[dict[str, Any], bytes]] = []
+    if not values:
+        return found
+    key = _key(values)
+    values = [value[len(key) :] for value in values]
+    places = values[0].rfind(b".")
+    decimals = len(values[0]) - places - 1 if places > 0 else 0
+    numbers = _numbers(values, decimals)
+    if numbers is not None:
+        rising = len(numbers) > 1 and float((np.diff(numbers) >= 0).mean()) >= RISING
+        out = np.empty(10 * len(numbers), np.uint8)
+        used = to_varints(numbers, rising, out)
+        found.append(
+            ({"kind": "numbers", "decimals": decimals, "differences": bool(rising), "key": key.decode("latin-1")}, out[:used].tobytes())
+        )
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) <= min(len(values) // 4, 1 << 16):
+        kind = "<u1" if len(distinct) <= 256 else "<u2"
+        where = {value: i for i, value in enumerate(distinct)}
+        ids = np.fromiter((where[value] for value in values), np.dtype(kind), len(values)).tobytes()
+        words = b"\n".join(distinct)
+        found.append(({"kind": "dictionary", "words": len(words), "wide": kind == "<u2", "key": key.decode("latin-1")}, words + ids))
+    return found
+
+
+def _key(values: list[bytes]) -> bytes:
+    """What stands in front of every value up to a = or :, as in key=value lines and JSON objects."""
+    low, high = min(values), max(values)
+    same = next((i for i in range(min(len(low), len(high))) if low[i] != high[i]), min(len(low), len(high)))
+    shared = low[:same]
+    return shared[: max(shared.rfind(b"="), shared.rfind(b":")) + 1]
+
+
+def _numbers(values: list[bytes], decimals: int) -> np.ndarray | None:
+    """The values as whole numbers times 10^-decimals, or None where text would not come back byte for byte."""
+    if max(map(len, values)) > 18:
+        return None
+    try:
+        numbers = [int(value.replace(b".", b"", 1)) if decimals else int(value) for value in values]
+    except ValueError:
+        return None
+    return np.array(numbers, np.int64) if _texts(numbers, decimals) == values else None
+
+
+def _texts(numbers: list[int], decimals: int) -> list[bytes]:
+    if not decimals:
+        return [b"%d" % number for number in numbers]
+    scale = 10**decimals
+    return [b"%d.%0*d" % (number // scale, decimals, number % scale) if number >= 0 else b"-" for number in numbers]
+
+
+def unpack(data: bytes, where: str = "archive") -> bytes:
+    """The log again."""
+    if not data.startswith(MAGIC) or len(data) < len(MAGIC) + 4:
+        raise InputError("found no ARMCL1 in front; expected a columnar archive", where=where)
+    (length,) = struct.unpack_from("<I", data, len(MAGIC))
+    at = len(MAGIC) + 4
+    if at + length > len(data):
+        raise InputError(f"found a head of {length} bytes; the archive has {len(data) - at} left", where=where)
+    try:
+        head = json.loads(compressor("zstd-9").decompress(data[at : at + length]))
+        form = Format.from_json(head["format"], where)
+        packer, listed, lines, rows = compressor(head["compressor"]), head["streams"], int(head["lines"]), int(head["rows"])
+        at += length
+        streams: list[tuple[dict[str, Any], bytes]] = []
+        for facts in listed:
+            size = int(facts["bytes"])
+            if not 0 <= size <= len(data) - at:
+                raise InputError(f"stream {len(streams)}: found {size} bytes; the archive has {len(data) - at} left", where=where)
+            streams.append((facts, packer.decompress(data[at : at + size])))
+            at += size
+        return _joined(form, streams, lines, rows, where)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f"the archive's head is damaged ({one_line(str(error), 60)})", where=where) from None
+
+
+def _joined(form: Format, streams: list[tuple[dict[str, Any], bytes]], lines: int, rows: int, where: str) -> bytes:
+    if len(streams) != form.fields + 3:
+        raise InputError(f"found {len(streams)} streams; expected {form.fields + 3}", where=where)
+    bits, odd, tails = (raw for _, raw in streams[:3])
+    if 8 * len(bits) < lines or len(tails) != rows:
+        raise InputError(f"found {8 * len(bits)} marks and {len(tails)} line ends; expected {lines} and {rows}", where=where)
+    columns = [_values(facts, raw, rows, where) for facts, raw in streams[3:]]
+    texts = list(map(form.separator.encode().join, zip(*columns, strict=True)))
+    if form.braces:
+        texts = [b"{" + text + b"}" for text in texts]
+    ends = (b"", b"\n", b"\r\n")
+    fits = np.unpackbits(np.frombuffer(bits, np.uint8))[:lines]
+    if fits.all() and tails == b"\x01" * rows:
+        return b"\n".join(texts) + (b"\n" if rows else b"")
+    left = iter(_lines(odd))
+    row = iter([text + ends[tail] for text, tail in zip(texts, tails, strict=True)])
+    try:
+        return b"".join(next(row) if fit else next(left) for fit in fits.tolist())
+    except (StopIteration, RuntimeError):
+        raise InputError("found fewer lines than the archive counts", where=where) from None
+
+
+def _lines(odd: bytes) -> list[bytes]:
+    pieces = odd.split(b"\n")
+    return [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+
+
+def _values(facts: dict[str, Any], raw: bytes, rows: int, where: str) -> list[bytes]:
+    kind = facts["kind"]
+    if kind == "text":
+        values = raw.split(b"\n") if rows else []
+    elif kind == "numbers":
+        if rows > len(raw):
+            raise InputError(f"found {len(raw)} bytes for {rows} numbers", where=where)
+        numbers = np.empty(rows, np.int64)
+        if from_varints(np.frombuffer(raw, np.uint8), bool(facts["differences"]), numbers) != len(raw):
+            raise InputError(f"found other than {rows} numbers", where=where)
+        values = _texts(numbers.tolist(), int(facts["decimals"]))
+    elif kind == "dictionary":
+        words = raw[: int(facts["words"])].split(b"\n")
+        ids = np.frombuffer(raw[int(facts["words"]) :], np.dtype("<u2" if facts["wide"] else "<u1"))
+        values = [words[i] for i in ids.tolist()]
+    else:
+        raise InputError(f"found a stream of kind {one_line(str(kind), 20)}; expected text, numbers or dictionary", where=where)
+    if facts.get("key"):
+        key = str(facts["key"]).encode("latin-1")
+        values = [key + value for value in values]
+    if len(values) != rows:
+        raise InputError(f"found a column of {len(values)} values; expected {rows}", where=where)
+    return values
+
+
+@dataclass(frozen=True)
+class Columnar(LogTechnique):
+    """Each field in a stream of its own, as text."""
+
+    compressor: str = field(default="zstd-3", metadata={"doc": "what compresses each stream"})
+
+    typed = False
+
+    def pack(self, log: Log, plan: Plan | None) -> bytes:
+        """The archive."""
+        if log.format is None:
+            raise NotForThisCase("free text has no fields to part")
+        return pack(log, self.compressor, self.typed)
+
+    def decode(self, data: bytes) -> bytes:
+        """The log: there is nothing readable in between."""
+        return unpack(data)
+
+
+@dataclass(frozen=True)
+class ColumnarTypes(Columnar):
+    """Each field in a stream of its own: as numbers, as a dictionary or as text, whichever is smallest."""
+
+    compressor: str = field(default="zstd-3", metadata={"doc": "what compresses each stream"})
+
+    typed = True

@@ -1,0 +1,111 @@
+"""Eight stretches of a log: evenly spaced runs of consecutive lines, because matches live between neighbours in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+
+from .formats import Format
+from .split import parse
+
+STRETCHES = 8
+MOST_EXCEPTIONS = 0.2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The fitting lines of a sample: their bytes, where each field starts and ends, and at which line each stretch begins."""
+
+    format: Format
+    data: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    stretches: tuple[int, ...]
+    #: Lines of the sample that do not fit, with their number in it; comments and headers are not among them.
+    exceptions: tuple[tuple[int, bytes], ...]
+    #: Fitting and other lines, comments left out.
+    lines: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def part(self) -> Sample:
+        """One stretch, of the middle: enough to see that an order is bad."""
+        middle = len(self.stretches) // 2
+        begin = self.stretches[middle]
+        end = self.stretches[middle + 1] if middle + 1 < len(self.stretches) else len(self)
+        return Sample(self.format, self.data, self.starts[begin:end], self.ends[begin:end], (0,), (), end - begin)
+
+
+def read_sample(source: bytes | Path | str, sample_bytes: int = 4 << 20, stretches: int = STRETCHES) -> list[bytes]:
+    """The stretches of a log, each of whole lines; the whole log where it is no larger than the sample."""
+    if sample_bytes <= 0:
+        raise InputError(f"sample: found {sample_bytes} bytes; expected more than 0")
+    if isinstance(source, bytes):
+        return _stretches(len(source), sample_bytes, stretches, lambda at, size: source[at : at + size])
+    try:
+        with Path(source).open("rb") as file:
+            size = file.seek(0, 2)
+
+            def read(at: int, length: int) -> bytes:
+                file.seek(at)
+                return file.read(length)
+
+            return _stretches(size, sample_bytes, stretches, read)
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", where=str(source)) from None
+
+
+def _stretches(size: int, sample_bytes: int, stretches: int, read: Callable[[int, int], bytes]) -> list[bytes]:
+    if size <= sample_bytes:
+        whole = read(0, size)
+        cuts = [0]
+        for i in range(1, stretches):
+            at = whole.find(b"\n", max(cuts[-1], size * i // stretches - 1)) + 1
+            cuts.append(at if at > 0 else size)
+        return [whole[a:b] for a, b in zip(cuts, [*cuts[1:], size], strict=True) if b > a]
+    length = max(1, sample_bytes // stretches)
+    found = []
+    for i in range(stretches):
+        at = (size - length) * i // (stretches - 1) if stretches > 1 else 0
+        piece = read(max(0, at - 1), length + 1)
+        begin = 0 if at == 0 else piece.find(b"\n") + 1
+        end = piece.rfind(b"\n") + 1
+        if end > begin and (begin or at == 0):
+            found.append(piece[begin:end])
+    return found
+
+
+def take_sample(source: bytes | Path | str, format: Format, sample_bytes: int = 4 << 20, *, lenient: bool = False) -> Sample:
+    """The sample of a log, split into fields; InputError where more than a fifth of its lines do not fit, unless `lenient`."""
+    where = None if isinstance(source, bytes) else str(source)
+    pieces = read_sample(source, sample_bytes)
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    begins, starts, ends, fits = parse(data, format.fields, *format.code)
+    comment = np.zeros(len(fits), np.bool_)
+    if format.comments and len(fits):
+        comment = data[np.minimum(begins[:-1], len(data) - 1)] == ord("#")
+    bad = np.flatnonzero(~fits & ~comment)
+    cuts, at = [], 0
+    for piece in pieces:
+        cuts.append(int(fits[: np.searchsorted(begins, at)].sum()))
+        at += len(piece)
+    exceptions = tuple((int(i), data[begins[i] : begins[i + 1]].tobytes()) for i in bad[:1000])
+    lines = int((~comment).sum())
+    if not fits.any():
+        raise InputError(f"no line has the {format.fields} fields of {format.name}", where=where)
+    if len(bad) > MOST_EXCEPTIONS * lines and not lenient:
+        first = one_line(repr(exceptions[0][1][:60]), 80)
+        raise InputError(
+            f"{len(bad)} of {lines} lines of the sample do not have the {format.fields} fields of {format.name}, the first is {first}; "
+            f"expected at most {MOST_EXCEPTIONS:.0%} (lenient leaves them alone)",
+            where=where if where is None or len(pieces) > 1 else f"{where}:{exceptions[0][0] + 1}",
+        )
+    kept = np.flatnonzero(fits)
+    stretches = tuple(sorted({cut for cut in cuts if cut < len(kept)}))
+    return Sample(format, data, np.ascontiguousarray(starts[kept]), np.ascontiguousarray(ends[kept]), stretches or (0,), exceptions, lines)
