@@ -1,0 +1,149 @@
+"""SIGKILL at random moments of put, update and relocate: what was acknowledged is there, and the store is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.errors import InputError
+from armillary.storage.deduplication import DedupStore
+
+sys.path.insert(0, str(Path(__file__).parent))
+from kill_target import content, main
+
+KILLS = 20
+
+
+def killed(folder: Path, work: str, chunker: str, seed: int, after_s: float, lines: int) -> list[str]:
+    """What a worker process printed before it was killed, `after_s` seconds after its line number `lines`."""
+    reading, writing = os.pipe()
+    worker = os.fork()
+    if not worker:
+        try:
+            os.close(reading)
+            main(str(folder), work, chunker, seed, os.fdopen(writing, "w"))
+        finally:
+            os._exit(1)
+    os.close(writing)
+    said = []
+    with os.fdopen(reading) as output:
+        for line in output:
+            said.append(line.strip())
+            if len(said) == lines:
+                threading.Timer(after_s, os.kill, (worker, signal.SIGKILL)).start()
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == -signal.SIGKILL, said[-3:]
+    return said
+
+
+@pytest.mark.parametrize(("work", "chunker"), [("put", "fixed"), ("update", "fixed"), ("relocate", "fixed"), ("update", "fastcdc")])
+def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str) -> None:
+    rng = np.random.default_rng(len(work) + len(chunker))
+    expected = {f"file-{i}": content(i) for i in range(6)}
+    with DedupStore(tmp_path / "s", chunker, 1024) as store:
+        writers = {name: store.writer(name) for name in expected}
+        for at in range(0, 40_000, 2048):
+            for name, writer in writers.items():
+                writer.write(expected[name][at : at + 2048])
+        for writer in writers.values():
+            writer.close()
+    for attempt in range(KILLS):
+        said = killed(tmp_path / "s", work, chunker, attempt, float(rng.uniform(0, 0.05)), int(rng.integers(2, 20)))
+        pending = None
+        for line in said[1:]:
+            what, *rest = line.split()
+            if work == "relocate":
+                continue
+            name, value = rest[1], int(rest[2])
+            new = content(value)
+            after = new if work == "put" else expected[name][:1000] + new + expected[name][1000 + len(new) :]
+            if what == "begin":
+                pending = (name, after)
+            else:
+                expected[name], pending = after, None
+        with DedupStore(tmp_path / "s", chunker, 1024) as store:
+            assert store.verify().faults == ()
+            for name in list(expected):
+                found = store.get(name)
+                if pending is not None and name == pending[0] and found == pending[1]:
+                    expected[name] = found
+                assert found == expected[name], name
+            for name in store.names():
+                store.get(name)
+
+
+def test_a_promise_that_was_not_kept_is_kept_on_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DedupStore(tmp_path, "fixed", 1024)
+    store.put("f", bytes(1024) + b"1" * 1024)
+    monkeypatch.setattr("armillary.storage.deduplication.updating._Change.keep_promises", lambda change: None)
+    store.update("f", 0, b"2" * 1024)
+    # The transaction is over, the slot still holds the old bytes: a reader finds the promise.
+    assert store.get("f") == b"2" * 1024 + b"1" * 1024
+    with DedupStore(tmp_path, "fixed", 1024, readonly=True) as reader:
+        assert reader.get("f", 0, 2) == b"22"
+    store.close()
+    with DedupStore(tmp_path, "fixed", 1024) as again:
+        assert again.index.promised() == []
+        assert again.verify().clean
+        assert again.get("f") == b"2" * 1024 + b"1" * 1024
+
+
+def test_a_failed_copy_leaves_the_old_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DedupStore(tmp_path, "fixed", 1024)
+    a, b = store.writer("a"), store.writer("b")
+    for i in range(8):
+        a.write(bytes([i]) * 1024)
+        b.write(bytes([100 + i]) * 1024)
+    a.close()
+    b.close()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.containers, "write", full)
+        with pytest.raises(OSError, match="space"):
+            store.relocate(1.0)
+    assert store.verify().clean
+    assert store.relocate(1.0).runs_after == 2
+    store.close()
+
+
+def test_a_reader_in_another_process_sees_old_or_new(tmp_path: Path) -> None:
+    old, new = b"o" * 5000, b"n" * 5000
+    writer = DedupStore(tmp_path, "fixed", 1024, sync=False)
+    writer.put("f", old)
+    writer.put("g", np.random.default_rng(0).bytes(50_000))
+    reader = DedupStore(tmp_path, "fixed", 1024, readonly=True)
+    stop = threading.Event()
+
+    def change() -> None:
+        for i in range(60):
+            writer.put("f", new if i % 2 == 0 else old)
+            writer.update("g", 3000, np.random.default_rng(i).bytes(4000))
+            writer.relocate(1.0)
+        stop.set()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    looks = 0
+    while not stop.is_set():
+        assert reader.get("f") in (old, new)
+        assert len(reader.get("g")) == 50_000
+        looks += 1
+    thread.join()
+    assert looks > 0
+    writer.close()
+    reader.close()
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with DedupStore(tmp_path, "fixed", 1024), pytest.raises(InputError, match="alone"):
+        DedupStore(tmp_path, "fixed", 1024)
+    with DedupStore(tmp_path, "fixed", 1024):
+        pass
