@@ -1,0 +1,9 @@
+"""Metadata engines on byte-addressable devices: a store of records by directory to use, and its rivals to compare it with.
+
+from armillary.storage.metadata import MetadataStore
+store = MetadataStore.scan("/data", "data.meta")
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,310 @@
+"""All four engines on one battery: after any operations, what their bytes say is the tree; and the simulation by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from armillary.errors import InputError
+from armillary.storage.metadata import Device, WorkBuilder, device, generate, read_work, simulate
+from armillary.storage.metadata.arena import metadata
+from armillary.storage.metadata.engine import ENOENT, Engine, plain_batch
+from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, STAT, UNLINK
+
+ENGINES = ("ext4", "nova", "kv", "mdsec")
+NAMES = [b"a", b"\xff\xfe", b"c" * 140, b"d" * 141, *(b"n%d" % i for i in range(30))]
+
+
+def _random_work(seed: int, steps: int):
+    rng = np.random.default_rng(seed)
+    builder = WorkBuilder()
+    directories, sizes = [1], {}
+    while len(builder._ops) < steps:
+        directory = int(rng.choice(directories))
+        name = NAMES[int(rng.integers(len(NAMES)))]
+        child = builder.find(directory, name)
+        kind = int(
+            rng.choice([CREATE, MKDIR, UNLINK, RMDIR, RENAME, SETATTR, STAT, READDIRPLUS], p=[0.4, 0.05, 0.2, 0.02, 0.13, 0.1, 0.05, 0.05])
+        )
+        size, client = int(rng.integers(1, 10**9)), int(rng.integers(0, 64))
+        if kind == READDIRPLUS:
+            builder.add(kind, directory)
+        elif kind in (CREATE, MKDIR):
+            if child is None:
+                number = builder.add(kind, directory, name, size=size, client=client)
+                sizes[number] = size
+                if kind == MKDIR:
+                    directories.append(number)
+        elif child is None:
+            continue
+        elif kind == RENAME:
+            to = (int(rng.choice(directories)), NAMES[int(rng.integers(len(NAMES)))])
+            target = builder.find(*to)
+            if builder.is_directory(child) or (target is not None and builder.is_directory(target)):
+                continue
+            builder.add(kind, directory, name, to=to)
+        elif kind in (UNLINK, RMDIR):
+            folder = builder.is_directory(child)
+            if folder != (kind == RMDIR) or (folder and builder.children(child)):
+                continue
+            builder.add(kind, directory, name)
+            if folder:
+                directories.remove(child)
+        else:
+            builder.add(kind, directory, name, size=size)
+            if kind == SETATTR:
+                sizes[child] = size
+    return builder, sizes
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 1500))
+def test_the_bytes_hold_the_tree(name, seed, steps):
+    builder, sizes = _random_work(seed, steps)
+    work = builder.build()
+    engine = metadata.make(name).start(work, 1 << 16)
+    engine.do(0, len(work.ops))
+    assert not engine.status.any()
+    expected = {key: (number, sizes[number]) for key, number in builder.expected().items()}
+    assert {key: (number, size) for key, (number, _, size) in engine.tree().items()} == expected
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("kind", ["mixed", "loader", "mdtest", "checkpoint"])
+def test_all_engines_agree_on_built_in_work(name, kind):
+    work = generate(kind, np.random.default_rng(2), 4000, 8000)
+    engine = metadata.make(name).start(work, 1 << 16)
+    engine.load()
+    found = simulate(engine, work, device().sized(1 << 16), handlers=16)
+    assert not engine.status.any(), "every built-in operation is possible"
+    reference = {}
+    for op in work.ops.tolist():
+        if op[0] in (CREATE, MKDIR):
+            reference[op[1], op[2]] = op[3]
+        elif op[0] in (UNLINK, RMDIR):
+            del reference[op[1], op[2]]
+        elif op[0] == RENAME:
+            del reference[op[1], op[2]]
+            reference[op[4], op[5]] = op[3]
+    expected = {(directory, work.name(named)): number for (directory, named), number in reference.items()}
+    assert {key: found[0] for key, found in engine.tree().items()} == expected
+    assert len(found.latency_us) == len(found.kind)
+    assert (found.latency_us >= 10).all(), "two trips over the network at least"
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_missing_names_are_errors_and_change_nothing(name):
+    builder = WorkBuilder()
+    builder.add(CREATE, 1, b"a")
+    builder.add(STAT, 1, b"a")
+    work = builder.build()
+    work.ops[1, 2] = 0
+    engine = metadata.make(name).start(work, 1 << 16)
+    engine.do(0, 2)
+    assert engine.status.tolist() == [0, ENOENT]
+
+
+class _Scripted(Engine):
+    """Plays back given accesses: (offset, length, kind) for each operation."""
+
+    def __init__(self, work, script, **job):
+        super().__init__(work)
+        self.space = np.zeros(1 << 22, np.uint8)
+        self.script, self.job = script, {"home": -1, "lock": -1, "software_us": 0.0, "serial_us": 0.0, **job}
+
+    def step(self, first, last):
+        rows = [(offset, length | kind << 32) for op in self.script[first:last] for offset, length, kind in op]
+        ends = np.cumsum([len(op) for op in self.script[first:last]])
+        return (
+            last,
+            np.array(rows, np.int64).reshape(-1, 2),
+            plain_batch(ends, first, *(self.job[k] for k in ("home", "lock", "software_us", "serial_us"))),
+        )
+
+
+def _played(script, *, clients=1, handlers=1, cache=16, fills=16, **job):
+    builder = WorkBuilder(clients=clients)
+    for _ in script:
+        builder.add(READDIRPLUS, 1)
+    work = builder.build()
+    hardware = Device(granule=4096, cache_bytes=cache * 4096, fills=fills, write_back_bytes_per_s=4096e6)
+    return simulate(_Scripted(work, script, **job), work, hardware, handlers=handlers, warm=0.0)
+
+
+def test_a_miss_a_hit_and_further_lines_by_hand():
+    found = _played([[(0, 64, 0)], [(64, 256, 0)], [(0, 64, 3)]])
+    # 5 + 25 + 0.7 + 5; then a hit with four lines; then a store with a fence.
+    assert found.latency_us.tolist() == pytest.approx([35.7, 10.76, 11.0])
+    assert found.hit_ratio == pytest.approx(2 / 3)
+    assert found.device_bytes_written == 4096
+
+
+def test_the_least_recently_used_granule_leaves():
+    script = [[(4096 * g, 64, 0)] for g in (0, 1, 0, 2, 0, 1)]
+    found = _played(script, cache=2)
+    missed = (found.latency_us > 30).tolist()
+    assert missed == [True, True, False, True, False, True]
+
+
+def test_a_dirty_granule_is_written_back_before_its_frame_is_used():
+    found = _played([[(0, 64, 1)], [(4096, 4096, 1)]], cache=1)
+    # The second store covers its granule: no fill, but 1 µs until the first is written back.
+    assert found.latency_us.tolist() == pytest.approx([35.7, 10 + 1 + 0.7 + 63 * 0.02])
+    assert found.device_bytes_written == 8192
+
+
+def test_fills_wait_for_a_slot_and_readers_for_a_fill_under_way():
+    apart = [[(4096 * i, 64, 0)] for i in range(3)]
+    assert sorted(_played(apart, clients=3, handlers=3, fills=1).latency_us) == pytest.approx([35.7, 60.7, 85.7])
+    assert sorted(_played(apart, clients=3, handlers=3, fills=3).latency_us) == pytest.approx([35.7, 35.7, 35.7])
+    same = [[(0, 64, 0)] for _ in range(3)]
+    assert sorted(_played(same, clients=3, handlers=3, fills=1).latency_us) == pytest.approx([35.7, 35.7, 35.7])
+
+
+def test_hints_overlap_fills():
+    plain = [[(4096 * i, 64, 0) for i in range(4)]]
+    hinted = [[*[(4096 * i, 64, 4) for i in range(4)], *plain[0]]]
+    assert _played(plain).latency_us[0] == pytest.approx(10 + 4 * 25.7)
+    assert _played(hinted).latency_us[0] == pytest.approx(10 + 25 + 4 * 0.7)
+
+
+def test_handlers_locks_and_the_global_lock_serialise():
+    free = [[] for _ in range(4)]
+    together = {"clients": 4, "handlers": 4, "software_us": 2.0}
+    assert _played(free, **together).latency_us.max() == pytest.approx(12)
+    assert _played(free, clients=4, handlers=1, software_us=2.0).latency_us.max() == pytest.approx(18)
+    assert _played(free, **{**together, "home": 2}).latency_us.max() == pytest.approx(18)
+    assert _played(free, **together, serial_us=3.0).latency_us.max() == pytest.approx(10 + 2 + 4 * 3)
+    busy = [[(0, 64, 0)]] + [[(0, 64, 0)] for _ in range(3)]
+    assert _played(busy, **together, lock=0).latency_us.max() == pytest.approx(10 + 2 + 25 + 4 * 0.7)
+
+
+def test_a_handoff_moves_the_operation():
+    script = [[(1, 0, 8), (0, 0, 8)], []]
+    found = _played(script, clients=2, handlers=2, home=0, software_us=1.0)
+    # The first leaves handler 0 for 0.4 µs, then waits behind the second.
+    assert sorted(found.latency_us) == pytest.approx([12.0, 12.0])
+
+
+def test_closed_loop_obeys_littles_law():
+    work = generate("mixed", np.random.default_rng(1), 2000, 20000)
+    engine = metadata.make("nova").start(work, 1 << 17)
+    engine.load()
+    found = simulate(engine, work, device().sized(1 << 17), handlers=16, warm=0.0)
+    assert found.ops_per_s * found.latency_us.mean() / 1e6 == pytest.approx(work.clients, rel=0.1)
+
+
+def test_the_module_without_flash_never_fills():
+    assert device("cxl-dram").cache_bytes == 0
+    work = generate("mixed", np.random.default_rng(1), 500, 2000)
+    engine = metadata.make("mdsec").start(work, 1 << 17)
+    engine.load()
+    assert simulate(engine, work, device("cxl-dram"), handlers=16).device_bytes_written == 0
+    with pytest.raises(InputError, match="unknown device"):
+        device("cxl-tape")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_arena_runs_every_case(name):
+    for case in metadata.built_in("tiny"):
+        outcome = metadata.execute(metadata.make(name), case)
+        wanted = {metric.name for metric in metadata.metrics.values() if metric.applies(case)}
+        assert set(outcome.values) == wanted
+        assert all(np.isfinite(value) for value in outcome.values.values())
+
+
+def test_find_output_is_read(tmp_path):
+    path = tmp_path / "tree.txt"
+    path.write_bytes(b"d\tsrv\t4096\t755\t1.5\nf\tsrv/a\tb\t10\t644\t2.25\nf\tsrv/sub/c\xff\t11\t600\t3\n")
+    work = read_work(path, ops=50)
+    engine = metadata.make("mdsec").start(work, 1 << 16)
+    engine.load()
+    tree = {name: (mode, size) for (_, name), (_, mode, size) in engine.tree().items()}
+    assert tree[b"a\tb"] == (0o644, 10)
+    assert tree[b"c\xff"] == (0o600, 11)
+    assert set(tree) == {b"srv", b"sub", b"a\tb", b"c\xff"}
+    assert len(work.ops) - work.loaded == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("f\ta\t10\t644", "3 tabs"), ("ff\ta\t1\t644\t1", "type"), ("f\ta\t-1\t644\t1", "size"), ("f\ta\t1\t9z\t1", "mode"), ("f\ta\t1\t644\tnan", "time"),
+     ("f\ta\t1\t644\t1\nf\ta\t1\t644\t1", "twice"), ("f\t" + "x" * 256 + "\t1\t644\t1", "256 bytes"), ("f\ta\t1\t644\t1\nf\ta/b\t1\t644\t1", "directory"),
+     ("", "no files")],
+)  # fmt: skip
+def test_bad_find_output_is_named_by_its_line(tmp_path, line, message):
+    path = tmp_path / "tree.txt"
+    path.write_text("d\tok\t1\t755\t1\n" + line + "\n")
+    with pytest.raises(InputError, match=message) as caught:
+        read_work(path)
+    assert str(path) in str(caught.value)
+
+
+def _trace(tmp_path, text):
+    path = tmp_path / "ops.csv"
+    path.write_text("time_s,client,op,path,path2\n" + text)
+    return path
+
+
+def test_a_trace_is_read(tmp_path):
+    path = _trace(
+        tmp_path,
+        "0,a,stat,/data/x,\n1,b,create,/data/new/y,\n1,b,rename,/data/new/y,/data/z\n2,a,readdirplus,/data,\n3,a,unlink,/data/x,\n",
+    )
+    work = read_work(path)
+    engine = metadata.make("kv").start(work, 1 << 16)
+    engine.do(0, len(work.ops))
+    assert not engine.status.any()
+    assert {name for _, name in engine.tree()} == {b"data", b"new", b"z"}
+    import polars as pl
+
+    pl.read_csv(path).write_parquet(tmp_path / "ops.parquet")
+    assert (read_work(tmp_path / "ops.parquet").ops == work.ops).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("0,a,unlink,/x,\n1,a,stat,/x,\n", "ops.csv:3: stat .*no such file"), ("1,a,stat,/x,\n0,a,stat,/x,\n", "ops.csv:3.*after 1"),
+     ("0,a,fly,/x,\n", "unknown op"), ("0,a,stat,/a/../b,\n", "neither"), ("0,a,rename,/a,\n", "path2"), ("x,a,stat,/a,\n", "seconds"), ("", "no operations"),
+     ("0,a,create,/x,\n1,a,create,/x,\n", "exists"), ("0,a,stat,/,\n", "root"), ("0,a,stat,/" + "y" * 256 + ",\n", "256 bytes")],
+)  # fmt: skip
+def test_bad_traces_are_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read_work(_trace(tmp_path, text))
+
+
+def test_lenient_counts_missing_paths(tmp_path):
+    work = read_work(_trace(tmp_path, "0,a,unlink,/x,\n1,a,stat,/x,\n2,a,stat,/y,\n"), lenient=True)
+    assert work.missing == 1
+    assert len(work.ops) - work.loaded == 2
+
+
+def test_mdtest_descriptions(tmp_path):
+    path = tmp_path / "run.mdtest"
+    path.write_text("mdtest -I 10 -z 2 -b 3")
+    work = read_work(path)
+    assert len(work.directories) == 1 + 3 + 9
+    assert (work.ops[:, 0] == CREATE).sum() == 120
+    for text, message in (
+        ("mdtest -q 3", "unknown option"),
+        ("mdtest -n", "whole number"),
+        ("mdtest -n 0", "items"),
+        ("-I 9 -z 20 -b 9", "directories"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_work(path)
+
+
+def test_a_folder_is_read(tmp_path):
+    (tmp_path / "t" / "sub").mkdir(parents=True)
+    (tmp_path / "t" / "sub" / "file").write_text("abc")
+    cases = metadata.from_file(tmp_path / "t", {"ops": "20"})
+    outcome = metadata.execute(metadata.make("mdsec"), cases[0])
+    assert outcome.values["ops_per_s"] > 0
+    for options in ({"granule": "1000"}, {"cache": "0"}, {"device": "tape"}, {"ops": "0"}):
+        with pytest.raises(InputError):
+            metadata.from_file(tmp_path / "t", options)
