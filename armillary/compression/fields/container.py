@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.crc32c import crc32c
 from armillary.errors import InputError
 
-from .crc32c import crc32c
 from .pipeline import Pipeline
 
 MAGIC = b"ARMFZ1"

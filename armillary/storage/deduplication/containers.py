@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from armillary.crc32c import crc32c
 from armillary.errors import InputError
 
 from .chunking import Chunker
-from .crc32c import crc32c
 
 MAGIC, VERSION = b"ARMDEDUP", 1
 HEAD = struct.Struct("<8sIIQ8x")

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from armillary.crc32c import crc32c, crc32c_pieces
 from armillary.errors import InputError
 
 from .chunking import Chunker, fingerprint
 from .containers import HEAD, SLOT, BadSlot, Containers, Place
-from .crc32c import crc32c, crc32c_pieces
 from .index import PART, Chunk, Index
 from .relocating import RelocationReport, Verification, fragmentation_of, move_chunks, verified
 from .updating import overwrite_range

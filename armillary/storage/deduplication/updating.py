@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.crc32c import crc32c
 from armillary.errors import InputError
 
 from .chunking import fingerprint
 from .containers import Place, occupied_slots, slot_bytes
-from .crc32c import crc32c
 from .index import PART, Chunk
 from .remapping import TRIED, free_slot, home_container
 

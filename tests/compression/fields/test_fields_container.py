@@ -14,11 +14,11 @@ from armillary.compression import fields as fz
 from armillary.compression.fields.bitshuffle import Bitshuffle, ZeroBlocks
 from armillary.compression.fields.bounds import Range
 from armillary.compression.fields.container import MAGIC, chunk_plan, read_head
-from armillary.compression.fields.crc32c import crc32c
 from armillary.compression.fields.histogram import Histogram
 from armillary.compression.fields.huffman import Huffman
 from armillary.compression.fields.lorenzo import Lorenzo
 from armillary.compression.fields.pipeline import Pipeline
+from armillary.crc32c import crc32c
 from armillary.errors import InputError
 
 

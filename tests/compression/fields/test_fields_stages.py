@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from armillary.compression.fields.bitshuffle import Bitshuffle, ZeroBlocks
-from armillary.compression.fields.crc32c import crc32c, crc32c_tables
 from armillary.compression.fields.fixed_width import FixedWidth
 from armillary.compression.fields.histogram import Histogram, TopkHistogram
 from armillary.compression.fields.huffman import Huffman, canonical_codes, code_lengths
@@ -21,6 +20,7 @@ from armillary.compression.fields.logarithm import _EXP, _LOG, _logs, _powers
 from armillary.compression.fields.lorenzo import Lorenzo
 from armillary.compression.fields.rze import Rze
 from armillary.compression.fields.stage import Context
+from armillary.crc32c import crc32c, crc32c_tables
 from armillary.errors import InputError
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from armillary.crc32c import crc32c, crc32c_pieces
 from armillary.errors import InputError
 from armillary.storage.deduplication.chunking import Chunker, fingerprint
-from armillary.storage.deduplication.crc32c import crc32c, crc32c_pieces
 
 
 def obvious_crc32c(data: bytes) -> int:
