@@ -194,7 +194,8 @@ def test_ran_s_shares_are_kept_by_its_ranges_and_simulated_time_by_its_plan(seed
     plan = Ran().plan(work.problem)
     took = simulate(plan, window=1000).seconds
     assert took >= plan.seconds * (1 - 5e-3)
-    assert took <= plan.seconds * 1.08
+    # One block: start-ups of its ranges are all that comes on top. Many: links are shared fairly, which is not the plan's own schedule.
+    assert took <= plan.seconds * (1.08 if failure == "degraded-read" else 1.15)
 
 
 def test_paced_sub_repairs_take_as_long_as_free_ones() -> None:
