@@ -217,12 +217,31 @@ def _log_name(s, kind, directory, child, text, start, length, acc):
 
 
 @kernel
+def _settled(s, number, acc):
+    """Writes the newest attributes of a log into its inode, where they are found once the log is gone; until then the log's count."""
+    o = s.objects[number]
+    at, newest = o[LOG], np.int64(0)
+    while at != o[TAIL]:
+        if at % PAGE == PAGE - ENTRY or s.b[at] == 0:
+            at = np.int64(s.w[(at // PAGE * PAGE + PAGE - ENTRY) // 8])
+            continue
+        if s.b[at] == ATTRIBUTES:
+            newest = at
+        at += ENTRY * np.int64(s.b[at + 2])
+    if newest:
+        s.w[o[AT] // 8 + 1], s.w[o[AT] // 8 + 2] = s.w[newest // 8 + 1], s.w[newest // 8 + 2]
+        emit(acc, newest, ENTRY, READ)
+        emit(acc, o[AT] + 8, 16, WRITE | FENCE)
+
+
+@kernel
 def _clean(s, directory, acc):
     """Writes a log's live entries to new pages when less than half of it is live; the inode's head and tail make it true."""
     o = s.objects[directory]
     if o[USED] <= PAGE or 2 * o[LIVE] >= o[USED]:
         return
     old, last = o[LOG], o[TAIL] // PAGE * PAGE
+    _settled(s, directory, acc)
     o[LOG], o[USED], o[TAIL] = 0, 0, 0
     child = s.first[directory]
     o[LOG] = _new_page(s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
@@ -61,6 +61,7 @@ def _random_work(seed: int, steps: int):
 
 @pytest.mark.parametrize("name", ENGINES)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@example(seed=6731, steps=687)  # a directory's log is cleaned after its attributes were set
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 1500))
 def test_the_bytes_hold_the_tree(name, seed, steps):
     builder, sizes = _random_work(seed, steps)
