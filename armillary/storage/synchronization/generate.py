@@ -1,0 +1,183 @@
+"""People at work: a seeded model of users, and the named cases built on it.
+
+Of a user's acts 70 % edit a file seen lately, 10 % create, 8 % delete, 7 % rename, 5 % change a group of files together; now and then
+somebody reads. The think time is log-normal. A user knows the files of others once they are a minute old and the user is on line. What a
+protocol does with it is no part of the model: an operation on a file that is not there is refused and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from armillary.errors import unknown
+
+from .schedule import Operation, Outage, Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Shares of the acts: edit, create, delete, rename, group; ours, with the reads beside them.
+ACTS = ("edit", "create", "delete", "rename", "group")
+SHARES = (0.70, 0.10, 0.08, 0.07, 0.05)
+READS = 0.10
+NOTICE_S = 60.0
+HOUR, DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the users of a case work: how many, how many acts and files, the mean think time, the size of a group."""
+
+    replicas: int
+    edits: int
+    files: int
+    think_s: float = 60.0
+    group: tuple[int, int] = (2, 4)
+    shares: tuple[float, ...] = SHARES
+    bursts: bool = False
+
+
+class _Users:
+    """Makes the operations, one user after the other in time."""
+
+    def __init__(self, habits: Habits, outages: tuple[Outage, ...], rng: np.random.Generator) -> None:
+        self.habits, self.outages, self.rng = habits, outages, rng
+        self.names = tuple(f"r{i}" for i in range(habits.replicas))
+        self.made: list[Operation] = []
+        self.born: dict[str, tuple[float, str]] = {}
+        self.recent: dict[str, list[str]] = {name: [] for name in self.names}
+        self.counter = 0
+
+    def operations(self) -> tuple[Operation, ...]:
+        rng, habits = self.rng, self.habits
+        ready = dict.fromkeys(self.names, 100.0)
+        for name in self.names:
+            ready[name] += float(rng.exponential(habits.think_s))
+        for i in range(habits.files):
+            self._write(0.001 * i, self.names[i % len(self.names)], self._new())
+        spread = 1.0
+        for _ in range(habits.edits):
+            who = min(self.names, key=lambda name: ready[name])
+            t = ready[who]
+            ready[who] = self._act(t, who)
+            if habits.bursts:
+                spread = 0.1 if rng.random() < 0.8 else 4.0
+            ready[who] += spread * habits.think_s * float(rng.lognormal(-0.5, 1.0))
+        return tuple(sorted(self.made, key=lambda op: op.t))
+
+    def _act(self, t: float, who: str) -> float:
+        rng = self.rng
+        known = self._known(t, who)
+        what = ACTS[int(rng.choice(len(ACTS), p=self.habits.shares))] if known else "create"
+        if rng.random() < READS and known:
+            self.made.append(Operation(t, who, "read", self._pick(known, who)))
+            t += 1.0
+        if what == "create":
+            self._write(t, who, self._new())
+        elif what == "edit":
+            self._write(t, who, self._pick(known, who), "append" if rng.random() < 0.3 else "write")
+        elif what == "delete":
+            path = self._pick(known, who)
+            self.born.pop(path, None)
+            self.made.append(Operation(t, who, "delete", path))
+        elif what == "rename":
+            path, to = self._pick(known, who), self._new()
+            self.born.pop(path, None)
+            self.born[to] = (t, who)
+            self.made.append(Operation(t, who, "rename", path, to))
+        else:
+            return self._group(t, who, known)
+        return t
+
+    def _group(self, t: float, who: str, known: list[str]) -> float:
+        """A commit: some files known, some new, a tenth of a second each."""
+        low, high = self.habits.group
+        many = int(self.rng.integers(low, high + 1))
+        self.counter += 1
+        name = f"g{self.counter}"
+        self.made.append(Operation(t, who, "begin", group=name))
+        paths = {self._pick(known, who) if self.rng.random() < 0.5 else self._new() for _ in range(many)}
+        for path in sorted(paths):
+            t += 0.1
+            self._write(t, who, path, group=name)
+        t += 0.1
+        self.made.append(Operation(t, who, "end", group=name))
+        return t
+
+    def _new(self) -> str:
+        self.counter += 1
+        return f"d{self.counter % 7}/f{self.counter}"
+
+    def _write(self, t: float, who: str, path: str, op: str = "write", group: str = "") -> None:
+        size = max(1, int(self.rng.lognormal(math.log(8000.0), 1.0)))
+        self.born.setdefault(path, (t, who))
+        self.made.append(Operation(t, who, op, path, size=size, group=group))
+        mine = self.recent[who]
+        if path in mine:
+            mine.remove(path)
+        mine.append(path)
+        del mine[:-50]
+
+    def _known(self, t: float, who: str) -> list[str]:
+        away = [o.t0 for o in self.outages if who in (o.a, o.b) and o.t0 <= t < o.t1]
+        seen_until = min([t, *away]) - NOTICE_S
+        return [path for path, (born, by) in self.born.items() if by == who or born <= seen_until]
+
+    def _pick(self, known: list[str], who: str) -> str:
+        """Half the time a file this user had lately, else Zipf(1.0) over all that it knows."""
+        here = set(known)
+        mine = [path for path in self.recent[who] if path in here]
+        if mine and self.rng.random() < 0.5:
+            return mine[-1 - min(int(self.rng.geometric(0.3)) - 1, len(mine) - 1)]
+        u = float(self.rng.random())
+        return known[min(int(len(known) ** u) - 1 if len(known) > 1 else 0, len(known) - 1)]
+
+
+#: Acts of a case by scale.
+EDITS = {"tiny": 120, "small": 600, "large": 2000}
+CASES = ("pair", "team", "laptop", "long-offline", "skewed-clocks", "flapping", "lossy", "git-tree")
+
+
+def generate(name: str, rng: np.random.Generator, edits: int) -> Schedule:
+    """The schedule of a built-in case with this many acts (`pair` has a tenth of `team`'s at the large scale)."""
+    if name not in CASES:
+        raise unknown("case", name, CASES)
+    files = max(10, min(300, edits // 7))
+    three = Habits(3, edits, files)
+    if name == "pair":
+        habits = Habits(2, max(60, edits // 10) if edits > 600 else edits // 2, 20, think_s=60.0)
+        span = habits.edits * habits.think_s / 2
+        return _schedule(habits, rng, tuple(Outage(f * span, (f + 0.15) * span, "r0") for f in (0.2, 0.6)))
+    if name == "team":
+        return _schedule(Habits(5, edits, files, bursts=True), rng)
+    if name == "laptop":
+        habits = replace(three, think_s=3 * DAY * 3 / edits)
+        return _schedule(habits, rng, tuple(Outage(d * DAY + 9 * HOUR, d * DAY + 17 * HOUR, "r0") for d in range(3)))
+    if name == "long-offline":
+        habits = replace(three, think_s=50 * DAY * 3 / edits)
+        return _schedule(habits, rng, (Outage(5 * DAY, 40 * DAY, "r0"),))
+    if name == "skewed-clocks":
+        clocks = {f"r{i}": (float(rng.normal(0.0, 30.0)), 0.0) for i in range(3)} | {"r1": (-HOUR, 0.0)}
+        span = edits * three.think_s / 3
+        return replace(_schedule(three, rng, (Outage(0.3 * span, 0.5 * span, "r1"),)), clocks=clocks)
+    if name == "flapping":
+        return _schedule(replace(three, think_s=6.0), rng, _flaps(rng, 2.0 * edits + 100.0))
+    if name == "lossy":
+        return replace(_schedule(three, rng), loss=0.10, duplication=0.05)
+    return _schedule(Habits(3, edits // 4, files, group=(3, 40), shares=(0.5, 0.1, 0.05, 0.05, 0.3)), rng)
+
+
+def _schedule(habits: Habits, rng: np.random.Generator, outages: tuple[Outage, ...] = ()) -> Schedule:
+    users = _Users(habits, outages, rng)
+    return Schedule(users.names, users.operations(), outages, seed=int(rng.integers(1 << 31)))
+
+
+def _flaps(rng: np.random.Generator, span: float) -> tuple[Outage, ...]:
+    out, t = [], float(rng.exponential(2.0))
+    while t < span:
+        down = 0.01 + float(rng.exponential(2.0))
+        out.append(Outage(t, t + down, "r0"))
+        t += down + 0.01 + float(rng.exponential(2.0))
+    return tuple(out)

@@ -1,0 +1,138 @@
+"""What a protocol is to the simulator: one machine for each node, without clocks, sockets or files of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from armillary.arena import Technique
+
+from .schedule import Operation
+
+#: What a message costs beside what it carries, bytes; the same for every protocol.
+HEADER_BYTES = 32
+RECORD_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds: the numbers of the user operations that wrote its lines, and its bytes."""
+
+    lines: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One version of a file as a replica shows it; `content` is None where the replica knows that it was deleted."""
+
+    ops: tuple[int, ...]
+    content: Content | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """A user operation with the simulator's number for it; the number is a stamp for the count, no part of any protocol."""
+
+    number: int
+    operation: Operation
+
+
+@dataclass(frozen=True)
+class Message:
+    """What travels: `paths` are the files it carries, `size` its bytes."""
+
+    kind: str
+    body: Any
+    size: int = HEADER_BYTES
+    paths: frozenset[str] = frozenset()
+
+
+class Host(Protocol):
+    """What the simulator offers a node."""
+
+    name: str
+    peers: tuple[str, ...]
+
+    def now(self) -> float:
+        """True seconds; for retries, never for ordering."""
+        ...
+
+    def clock(self) -> float:
+        """What this node's own clock shows, seconds."""
+        ...
+
+    def send(self, peer: str, message: Message) -> None:
+        """Puts a message on the link; it may be lost, doubled or late."""
+        ...
+
+    def after(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
+        """Calls later."""
+        ...
+
+    def shows(self, ops: tuple[int, ...]) -> None:
+        """Tells the count that the effects of these operations became visible here."""
+        ...
+
+    def conflict(self, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+        """Tells the count that a conflict between these operations' versions was raised here."""
+        ...
+
+
+class Node(Protocol):
+    """One end of a protocol: a replica, or the server of a star."""
+
+    def local(self, act: Act) -> bool:
+        """Does what the user asks; False: refused."""
+        ...
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Takes a message."""
+        ...
+
+    def link(self, peer: str, up: bool) -> None:
+        """The link to `peer` came up or went down."""
+        ...
+
+    def round(self) -> None:
+        """One synchronisation round, as a user's `sync now`."""
+        ...
+
+    def status(self) -> str:
+        """What it tells its user: "in sync", "conflict", "waiting" or "in doubt"."""
+        ...
+
+    def look(self, path: str) -> tuple[Shown, ...]:
+        """The versions shown under `path`, and the deletes known there."""
+        ...
+
+    def tree(self) -> Mapping[str, tuple[Content, ...]]:
+        """All that is visible."""
+        ...
+
+    def metadata_bytes(self) -> int:
+        """Bytes kept beside the contents."""
+        ...
+
+
+class SyncProtocol(Technique):
+    """A technique of this arena: it says over which links it runs and makes its nodes."""
+
+    topology: ClassVar[Literal["star", "mesh"]] = "mesh"
+
+    def node(self, host: Host) -> Node:
+        """The machine for one node."""
+        raise NotImplementedError
+
+    def server(self, host: Host) -> Node:
+        """The machine of the server; only stars have one."""
+        raise NotImplementedError
+
+
+def written(act: Act, seen: Content | None) -> Content:
+    """The content after a write, or an append to what was seen."""
+    op = act.operation
+    if op.op == "append" and seen is not None:
+        return Content((*seen.lines, act.number), seen.size + op.size)
+    return Content((act.number,), op.size)

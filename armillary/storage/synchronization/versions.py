@@ -1,0 +1,200 @@
+"""A store of immutable versions: what each was made from, which are heads, and what another store lacks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TypeVar
+
+from .protocol import RECORD_BYTES, Content
+
+T = TypeVar("T")
+#: The place of a version in its author's work: (author, number from 1).
+Dot = tuple[str, int]
+ID_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Version:
+    """A state of a file, for ever: `id` = BLAKE2b over parents, file, path, content and group. `content` None: deleted.
+
+    `ops` is the simulator's stamp and no part of the id.
+    """
+
+    id: str
+    file: str
+    parents: tuple[str, ...]
+    path: str
+    content: Content | None
+    group: str
+    ops: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size on the wire."""
+        return RECORD_BYTES + ID_BYTES * len(self.parents) + len(self.path) + (self.content.size if self.content else 0)
+
+
+Item = tuple[Dot, Version]
+
+
+def version(
+    parents: Iterable[str], file: str, path: str, content: Content | None, group: str, ops: tuple[int, ...], salt: str = ""
+) -> Version:
+    """A version with its id; `salt` tells apart files created alike, and an empty `file` makes the version the first of its own."""
+    above = tuple(sorted(parents))
+    name = hashlib.blake2b(repr((above, file, path, content, group, salt)).encode(), digest_size=ID_BYTES).hexdigest()
+    return Version(name, file or name, above, path, content, group, ops)
+
+
+def digest(*sets: Iterable[Item]) -> str:
+    """The name of a proposal: the ids of both directions."""
+    return hashlib.blake2b(repr([[v.id for _, v in items] for items in sets]).encode(), digest_size=ID_BYTES).hexdigest()
+
+
+class VersionStore:
+    """The versions that one replica has, closed under parents; every author's are there from its first without a gap."""
+
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self.versions: dict[str, Version] = {}
+        #: Every dot in the order of arrival, so that parents come before children.
+        self.log: list[Item] = []
+        self.counts: dict[str, int] = {}
+        self.heads: dict[str, set[str]] = {}
+        self.at_path: dict[str, set[str]] = {}
+        self._children: set[str] = set()
+        #: Own versions beyond this number belong to a group that is still open, and do not travel.
+        self.limit: int | None = None
+
+    def create(self, made: Version) -> None:
+        """Adds a version of our own."""
+        self.insert([((self.me, self.counts.get(self.me, 0) + 1), made)])
+
+    def insert(self, items: Iterable[Item]) -> list[Version]:
+        """Adds versions that are closed under parents; those that were not there are returned. A repeat changes nothing."""
+        new = []
+        for dot, one in items:
+            author, number = dot
+            if number != self.counts.get(author, 0) + 1:
+                continue
+            self.counts[author] = number
+            self.log.append((dot, one))
+            if one.id not in self.versions:
+                self.versions[one.id] = one
+                self._raise(one)
+                new.append(one)
+        return new
+
+    def _raise(self, one: Version) -> None:
+        self._children.update(one.parents)
+        for parent in one.parents:
+            self._lower(self.versions[parent])
+        if one.id not in self._children:
+            self.heads.setdefault(one.file, set()).add(one.id)
+            self.at_path.setdefault(one.path, set()).add(one.id)
+
+    def _lower(self, one: Version) -> None:
+        for index, key in ((self.heads, one.file), (self.at_path, one.path)):
+            here = index.get(key)
+            if here is not None:
+                here.discard(one.id)
+                if not here:
+                    del index[key]
+
+    def forget(self, one: Version) -> None:
+        """Takes a delete out of the heads; the version itself stays."""
+        self._lower(one)
+
+    def summary(self) -> dict[str, int]:
+        """How many versions of each author are here and may travel."""
+        out = dict(self.counts)
+        if self.limit is not None:
+            out[self.me] = min(out.get(self.me, 0), self.limit)
+        return {author: count for author, count in out.items() if count}
+
+    def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
+        """What a store with that summary lacks of what may travel, parents first."""
+        mine = self.summary()
+        if all(theirs.get(author, 0) >= count for author, count in mine.items()):
+            return ()
+        return tuple(item for item in self.log if theirs.get(item[0][0], 0) < item[0][1] <= mine.get(item[0][0], 0))
+
+    def is_closed(self, items: Iterable[Item]) -> bool:
+        """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""
+        here: set[str] = set()
+        counts = dict(self.counts)
+        for (author, number), one in items:
+            if number > counts.get(author, 0) + 1 or not all(p in self.versions or p in here for p in one.parents):
+                return False
+            counts[author] = max(number, counts.get(author, 0))
+            here.add(one.id)
+        return True
+
+    def shown(self, path: str) -> list[Version]:
+        """The heads that a user of `path` sees: those there, and the other heads of the same files; in the order of ids."""
+        files = {self.versions[i].file for i in self.at_path.get(path, ()) if self.versions[i].content is not None}
+        ids = set(self.at_path.get(path, ())).union(*(self.heads[file] for file in files))
+        return [self.versions[i] for i in sorted(ids)]
+
+    def base(self, a: Version, b: Version) -> Version | None:
+        """The one latest common ancestor; None where there are several or none."""
+        common = self._ancestors(a) & self._ancestors(b)
+        inner = {p for i in common for p in self.versions[i].parents}
+        tips = common - inner
+        return self.versions[tips.pop()] if len(tips) == 1 else None
+
+    def _ancestors(self, one: Version) -> set[str]:
+        seen: set[str] = set()
+        todo = [one.id]
+        while todo:
+            i = todo.pop()
+            if i not in seen:
+                seen.add(i)
+                todo.extend(self.versions[i].parents)
+        return seen
+
+    def merged(self, a: Version, b: Version) -> Version | None:
+        """The clean three-way merge of two heads of a file, name and lines each; None where they clash or one is a delete."""
+        if a.content is None or b.content is None:
+            return None
+        base = self.base(a, b)
+        if base is None or base.content is None:
+            return None
+        path = _one_changed(base.path, a.path, b.path)
+        content = _one_changed(base.content, a.content, b.content)
+        if content is None:
+            lines = merge_lines(base.content.lines, a.content.lines, b.content.lines)
+            content = None if lines is None else Content(lines, a.content.size + b.content.size - base.content.size)
+        if path is None or content is None:
+            return None
+        ops = tuple(sorted({*a.ops, *b.ops}))
+        return version((a.id, b.id), a.file, path, content, "", ops)
+
+
+def _one_changed(base: T, a: T, b: T) -> T | None:
+    if a in (base, b):
+        return b
+    return a if b == base else None
+
+
+def merge_lines(base: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """diff3: both sides' changes to `base`, or None where two changes touch."""
+    changes = sorted((i1, i2, side[j1:j2]) for side in (a, b) for i1, i2, j1, j2 in _changes(base, side))
+    out: list[int] = []
+    at = 0
+    for k, (i1, i2, new) in enumerate(changes):
+        if k and i1 <= changes[k - 1][1]:
+            if (i1, i2, new) == changes[k - 1]:
+                continue
+            return None
+        out += [*base[at:i1], *new]
+        at = i2
+    return (*out, *base[at:])
+
+
+def _changes(base: tuple[int, ...], side: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    codes = SequenceMatcher(None, base, side, autojunk=False).get_opcodes()
+    return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in codes if tag != "equal"]

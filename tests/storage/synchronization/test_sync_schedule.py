@@ -1,0 +1,79 @@
+"""Schedules that cannot be: one line that says where, what was found and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary.errors import InputError
+from armillary.storage.synchronization import Operation, Outage, Schedule, generate, read_schedule
+
+W = Operation(1, "A", "write", "f")
+
+
+@pytest.mark.parametrize(
+    ("ops", "world", "says"),
+    [
+        ([Operation(5, "A", "write", "f"), W], {}, "schedule:2: t: found 1 after 5"),
+        ([Operation(float("nan"), "A", "write", "f")], {}, "schedule:1: t: found nan"),
+        ([Operation(1, "Z", "write", "f")], {}, 'unknown replica "Z"'),
+        ([Operation(1, "A", "wirte", "f")], {}, 'did you mean "write"'),
+        ([Operation(1, "A", "begin", group="g")], {}, "begin and no end"),
+        ([Operation(1, "A", "end", group="g")], {}, "expected the group that this replica has open"),
+        ([Operation(1, "A", "write", "f", group="g")], {}, 'found "g"; expected ""'),
+        ([Operation(1, "A", "write", "/etc/passwd")], {}, "expected a relative path"),
+        ([Operation(1, "A", "write", "a/../../b")], {}, "expected a relative path"),
+        ([Operation(1, "A", "rename", "f", "../g")], {}, "expected a relative path"),
+        ([Operation(1, "A", "write", "f", size=-1)], {}, "size: found -1"),
+        ([W], {"delay_s": -0.1}, "delay: found -0.1"),
+        ([W], {"loss": 1.5}, "loss: found 1.5"),
+        ([W], {"duplication": -0.5}, "duplication: found -0.5"),
+        ([W], {"outages": (Outage(5, 5, "A"),)}, "outage: found 5 to 5"),
+        ([W], {"outages": (Outage(5, 6, "Q"),)}, 'unknown replica "Q"'),
+        ([W], {"clocks": {"Q": (0.0, 0.0)}}, 'unknown replica "Q"'),
+        ([W], {"replicas": ("A", "server")}, "replicas: found"),
+    ],
+)
+def test_bad_schedules(ops: list[Operation], world: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as error:
+        Schedule(**{"replicas": ("A", "B"), "operations": tuple(ops), **world})
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_is_read_and_its_faults_are_named(tmp_path: Path) -> None:
+    good = tmp_path / "good.csv"
+    good.write_text("t,replica,op,path,to,size\n1,A,write,f,,10\n2,B,rename,f,g,\n")
+    read = read_schedule(good, loss=0.1)
+    assert read.replicas == ("A", "B")
+    assert read.operations == (Operation(1.0, "A", "write", "f", size=10), Operation(2.0, "B", "rename", "f", "g"))
+    lines = tmp_path / "good.jsonl"
+    lines.write_text('{"t": 1, "replica": "A", "op": "write", "path": "f"}\n{"t": 2, "replica": "B", "op": "delete", "path": "f"}\n')
+    assert [op.op for op in read_schedule(lines).operations] == ["write", "delete"]
+    lines.write_text("[1]\n")
+    with pytest.raises(InputError, match=r"good.jsonl:1: .*JSON object"):
+        read_schedule(lines)
+    good.write_text("t,replica,op,path\nnoon,A,write,f\n")
+    with pytest.raises(InputError, match=r"good.csv:2: found t='noon'"):
+        read_schedule(good)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_schedule(tmp_path / "none.csv")
+
+
+def test_the_user_model_is_seeded_and_keeps_its_shares() -> None:
+    one, two = (generate("team", np.random.default_rng(3), 1000) for _ in range(2))
+    assert one == two
+    assert one != generate("team", np.random.default_rng(4), 1000)
+    acts = [op for op in one.operations if op.t >= 100 and not op.group]
+    share = {
+        name: sum(op.op in ops for op in acts) / 1000
+        for name, ops in {"delete": ["delete"], "rename": ["rename"], "edit": ["write", "append"]}.items()
+    }
+    assert abs(share["delete"] - 0.08) < 0.03
+    assert abs(share["rename"] - 0.07) < 0.03
+    assert abs(share["edit"] - 0.80) < 0.05
+    with pytest.raises(InputError, match="unknown case"):
+        generate("nobody", np.random.default_rng(0), 10)
