@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import math
 import os
 import tempfile
 import zipfile
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.archives import check_archive
 from armillary.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ Array = np.ndarray[Any, Any]
 
 #: The largest number of rows or columns: indices are at most 8 bytes, with room for sums.
 MOST_ROWS = 1 << 48
-#: The most that zlib can pack into one byte.
-_DEFLATE = 1032
 SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
 
 
@@ -195,32 +193,3 @@ def _npz(path: Path) -> Array | coo_array:
     except Exception as error:  # SciPy raises what its constructors meet: TypeError, IndexError, ValueError and more.
         raise InputError(f"not a sparse matrix: {one_line(str(error))}", where=str(path)) from error
     return matrix
-
-
-def check_archive(path: Path) -> set[str]:
-    """The names of the arrays in an `.npz`, each of which is as large as its header says and no larger than its bytes can unpack to."""
-    names = set()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                if not entry.filename.endswith(".npy"):
-                    raise InputError(f"found {one_line(entry.filename)} inside; expected arrays only", where=str(path))
-                if entry.file_size > _DEFLATE * entry.compress_size + 65536:
-                    raise InputError(f"{entry.filename}: its size is not what its bytes unpack to", where=str(path))
-                with archive.open(entry) as member:
-                    shape, dtype, start = _header(member)
-                if dtype.hasobject:
-                    raise InputError(f"{entry.filename}: found Python objects; expected numbers", where=str(path))
-                if math.prod(shape) * dtype.itemsize != entry.file_size - start:
-                    raise InputError(f"{entry.filename}: its header does not fit its size", where=str(path))
-                names.add(entry.filename.removesuffix(".npy"))
-    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError, SyntaxError, OverflowError) as error:
-        raise InputError(f"not an .npz of arrays: {one_line(str(error))}", where=str(path)) from error
-    return names
-
-
-def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    version = np.lib.format.read_magic(member)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(member)
-    return shape, dtype, member.tell()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.archives import check_archive
 from armillary.errors import InputError, one_line
 
 from .tensor_train import TT
@@ -56,6 +57,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
 
 
 def _npz(path: Path) -> dict[str, Array]:
+    check_archive(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -67,7 +69,9 @@ def _npy(path: Path) -> dict[str, Array]:
     try:
         return {path.stem: np.load(path, allow_pickle=False)}
     except Exception as error:
-        raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from None
+        # NumPy's own words would advise to load what it takes for a pickle.
+        said = "a pickle, or nothing that NumPy wrote" if "pickle" in str(error) else one_line(str(error))
+        raise InputError(f"not an array of numbers: {said}", where=str(path)) from None
 
 
 def _torch(path: Path) -> dict[str, Array]:

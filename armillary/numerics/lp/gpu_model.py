@@ -11,6 +11,8 @@ from .problem import LinearProgram
 LAUNCHES = 4
 LAUNCH_SECONDS = 5e-6
 POWER_SHARE = 0.6
+#: W of one core of a server with its share of memory: a 280 W socket of 64 cores, and as much again for the rest. Ours.
+CORE_WATTS = 10.0
 
 
 def iteration_seconds(lp: LinearProgram, gpu: str = "h200") -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
+from armillary.archives import check_archive
 from armillary.errors import InputError, one_line
-from armillary.numerics.matrix_files import check_archive
 
 from .lp_format import read_lp
 from .mps import read_mps

@@ -103,7 +103,7 @@ def _number(word: str, what: str) -> int:
 
 
 def _names(path: Path) -> set[str]:
-    from ..matrix_files import check_archive
+    from armillary.archives import check_archive
 
     if not path.is_file():
         raise InputError("no such file", where=str(path))

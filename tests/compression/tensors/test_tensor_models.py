@@ -194,7 +194,9 @@ def test_bad_files(tmp_path: Path) -> None:
         ("x.pkl", b"\x80\x04K\x01.", "pickle"),
         ("x.txt", b"1", "expected .safetensors"),
         ("x.safetensors", b"\xff" * 20, "not a safetensors"),
-        ("x.npz", b"PK\x03\x04", "not an archive"),
+        ("x.npz", b"PK\x03\x04", "not an .npz of arrays"),
+        ("y.npz", b"x\x00\x01", "not an .npz of arrays: File is not a zip file"),
+        ("y.npy", b"x\x00\x01", "a pickle, or nothing that NumPy wrote"),
         ("x.npy", b"\x93NUMPY", "not an array"),
     ]
     for name, data, said in cases:
@@ -202,7 +204,7 @@ def test_bad_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             read_tensors(tmp_path / name)
     np.savez(tmp_path / "objects.npz", a=np.array([{}, {}], dtype=object))
-    with pytest.raises(InputError, match="not an archive"):
+    with pytest.raises(InputError, match="found Python objects"):
         read_tensors(tmp_path / "objects.npz")
     np.savez(tmp_path / "nan.npz", a=np.array([[1.0, np.nan]]))
     with pytest.raises(InputError, match=r"a: found nan at \(0, 1\)"):
