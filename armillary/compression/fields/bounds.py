@@ -51,7 +51,8 @@ def finite_span(x: np.ndarray, threads: int = 1) -> tuple[float, float]:
         return (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
 
     found = each(part, shares(flat.size, threads, 1 << 16), threads)
-    return min((low for low, _ in found), default=math.inf), max((high for _, high in found), default=-math.inf)
+    # Which zero NumPy finds first depends on its vector width; + 0.0 makes −0.0 the other one.
+    return min((low for low, _ in found), default=math.inf) + 0.0, max((high for _, high in found), default=-math.inf) + 0.0
 
 
 def absolute_bound(mode: str, bound: float, span: tuple[float, float]) -> float:

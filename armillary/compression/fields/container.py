@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,16 @@ class Head:
         return chunk_plan(self.shape, self.dtype.itemsize, self.chunk_bytes)
 
 
+@dataclass(frozen=True)
+class Section:
+    """One named array of a chunk as its head lists it; `size` in bytes."""
+
+    name: str
+    dtype: np.dtype
+    size: int
+    checksum: int
+
+
 def extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """A shape of up to four dimensions as (batch, z, y, x)."""
     if len(shape) > 4:
@@ -93,8 +104,13 @@ def chunk_plan(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> list[
 def pack_chunk(method: str, sections: dict[str, np.ndarray]) -> bytes:
     """One chunk: its head and its sections."""
     parts = [np.ascontiguousarray(array).view(np.uint8).data if array.size else memoryview(b"") for array in sections.values()]
-    listed = [[name, array.dtype.str, len(part), crc32c(part)] for (name, array), part in zip(sections.items(), parts, strict=True)]
-    return b"".join([_head({"method": method, "sections": listed}), *parts])
+    listed = [Section(name, array.dtype, len(part), crc32c(part)) for (name, array), part in zip(sections.items(), parts, strict=True)]
+    return b"".join([chunk_head(method, listed), *parts])
+
+
+def chunk_head(method: str, sections: Sequence[Section]) -> bytes:
+    """What comes before a chunk's sections."""
+    return _head({"method": method, "sections": [[s.name, s.dtype.str, s.size, s.checksum] for s in sections]})
 
 
 def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, int]:
@@ -134,12 +150,26 @@ def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, in
 
 
 def read_chunk(buffer: memoryview, start: int, *, where: str | None = None) -> tuple[str, dict[str, np.ndarray], int]:
-    """A chunk's method, its sections and where the next chunk starts; views into the buffer, checksums held."""
-    facts, at = _read(buffer, start, where)
+    """A chunk's method, its sections and where the next chunk starts; copies, checksums held."""
+    method, listed, at = read_chunk_head(buffer, start, where=where)
+    sections = {}
+    for section in listed:
+        part = buffer[at : at + section.size]
+        if crc32c(part) != section.checksum:
+            raise damaged(section, where)
+        # A copy: kernels want aligned arrays, and sections start anywhere.
+        sections[section.name] = np.frombuffer(part, section.dtype).copy()
+        at += section.size
+    return method, sections, at
+
+
+def read_chunk_head(buffer: memoryview, start: int, *, where: str | None = None) -> tuple[str, list[Section], int]:
+    """A chunk's method, what its sections are, and where the first one starts; they lie within the file, one after another."""
+    facts, first = _read(buffer, start, where)
     method, listed = facts.get("method"), facts.get("sections")
     if method not in METHODS or not isinstance(listed, list) or len(listed) > 256:
         raise InputError("chunk: found no known method with its sections", where=where)
-    sections = {}
+    at, sections = first, []
     for entry in listed:
         good = isinstance(entry, list) and len(entry) == 4 and isinstance(entry[0], str) and entry[1] in SECTION_DTYPES
         if not good or type(entry[2]) is not int or type(entry[3]) is not int or entry[2] < 0 or entry[2] % np.dtype(entry[1]).itemsize:
@@ -147,13 +177,14 @@ def read_chunk(buffer: memoryview, start: int, *, where: str | None = None) -> t
         name, dtype, size, checksum = entry
         if size > len(buffer) - at:
             raise InputError(f"section {name}: found {size} bytes; {len(buffer) - at} are left in the file", where=where)
-        part = buffer[at : at + size]
-        if crc32c(part) != checksum:
-            raise InputError(f"section {name}: its CRC-32C does not match; the file was damaged", where=where)
-        # A copy: kernels want aligned arrays, and sections start anywhere.
-        sections[name] = np.frombuffer(part, np.dtype(dtype)).copy()
+        sections.append(Section(name, np.dtype(dtype), size, checksum))
         at += size
-    return method, sections, at
+    return method, sections, first
+
+
+def damaged(section: Section, where: str | None = None) -> InputError:
+    """What to say of a section whose bytes are not those that were written."""
+    return InputError(f"section {section.name}: its CRC-32C does not match; the file was damaged", where=where)
 
 
 def _head(facts: dict[str, Any]) -> bytes:

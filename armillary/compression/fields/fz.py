@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.errors import InputError
 
+from . import gpu
 from .bounds import absolute_bound, check_bound, finite_span
 from .container import Head, extents, pack_chunk, read_chunk, read_head
 from .pipeline import Pipeline
@@ -42,8 +43,11 @@ def compress(
 
     mode abs: |x − x'| ≤ bound; rel: ≤ bound·(max − min) of the finite values; pw_rel: ≤ bound·|x|; psnr: the bound is a PSNR in dB
     to reach.
-    `pipeline` is a name (default, quality, speed), a string of stages or a `Pipeline`.
+    `pipeline` is a name (default, quality, speed), a string of stages or a `Pipeline`. An array on a CUDA device is compressed there
+    where `gpu` has kernels for the pipeline, to the same bytes; else it is copied to the host first.
     """
+    if gpu.ready(x) and gpu.covers(mode, pipeline):
+        return bytes(import_module("armillary.arrays").to_host(gpu.compress(x, bound, mode, pipeline, chunk_bytes=chunk_bytes)).data)
     array = checked_array(x)
     count = thread_count(threads)
     head, spans = _plan(array, bound, mode, pipeline, count, chunk_bytes)
@@ -58,6 +62,8 @@ def decompress(data: bytes | bytearray | memoryview, *, like: Any = None, thread
     """The array in the bytes of a `.fzm` file: NumPy, or of the kind and on the device of `like`. A damaged file is an InputError."""
     buffer = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
     head, at = read_head(buffer, where=where)
+    if gpu.ready(like) and gpu.covers(head.mode, head.pipeline):
+        return gpu.decompress(buffer, like=like, where=where)
     count = thread_count(threads)
     out = np.empty(math.prod(head.shape), head.dtype)
     for start, shape in head.chunks:
