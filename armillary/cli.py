@@ -16,6 +16,7 @@ import typer
 
 from armillary import __version__, catalogue
 from armillary.errors import InputError, one_line, unknown
+from armillary.llm.cli import llm_app
 
 if TYPE_CHECKING:
     from armillary.study import Result
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 cluster_app = typer.Typer(help="Describe machines: this one, presets, and files.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(llm_app, name="llm")
 
 
 def _arena_names(incomplete: str) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from armillary.errors import InputError
-from armillary.llm import generate as make
+from armillary.llm import synthetic as make
 from armillary.llm.fleet import Fleet
-from armillary.llm.generate import generate
+from armillary.llm.synthetic import generate
 from armillary.llm.iteration import AffineCost
 from armillary.llm.replica import Replica
 from armillary.llm.request_files import bench
