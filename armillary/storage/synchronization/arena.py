@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Case, Constant, Metric
 
@@ -21,7 +21,9 @@ _COUNTS = {
     "torn_groups": "moments, at reads and at the end, at which a group is there in part",
     "spurious_conflicts": "conflicts between versions of which one was made in view of the other",
     "conflict_copies": "versions shown beside the first, at the replica with the most",
-    "duplicates": "further names of one and the same content in one tree",
+    "duplicates": "further names of one and the same content in one tree that no user chose last",
+    "stale_reads": "reads of a version that someone had replaced or deleted in view of it",
+    "unavailable_reads": "reads of a content that was dropped here while no link was up",
     "refused_ops": "operations on a file that the replica does not show",
 }
 
@@ -43,7 +45,12 @@ synchronization = Arena(
     ],
     techniques={
         "lww-cloud": ".lww_cloud:LwwCloud",
+        "base-revision": ".base_revision:BaseRevision",
         "version-vector": ".version_vector:VersionVector",
+        "dotted-version-vector": ".dotted_version_vector:DottedVersionVector",
+        "archive": ".archive:Archive",
+        "dag-merge": ".dag_merge:DagMerge",
+        "crdt": ".crdt:Crdt",
         "transactional-link": ".transactional_link:TransactionalLink",
     },
     papers={"transactional-link": "sync-semantics"},
@@ -58,26 +65,30 @@ synchronization = Arena(
 )  # fmt: skip
 
 #: The cases in which somebody is cut off while others work.
-_PARTITIONED = {"pair", "laptop", "long-offline", "skewed-clocks", "flapping"}
+_PARTITIONED = {"pair", "laptop", "long-offline", "skewed-clocks", "flapping", "rename-storm", "evicting", "year"}
 
 
 @synchronization.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Eight kinds of people, networks and clocks."""
-    from .generate import CASES, EDITS
+    """Eleven kinds of people, networks and clocks."""
+    from .workload import CASES, EDITS, YEARS
 
     for name in CASES:
         kinds = {name, *(("partition",) if name in _PARTITIONED else ())}
-        yield Case(name, _generate, {"edits": EDITS[scale]}, frozenset(kinds))
+        replicas, edits = YEARS[scale] if name == "year" else (3, EDITS[scale])
+        yield Case(name, _generate, {"edits": edits, "replicas": replicas}, frozenset(kinds))
 
 
 @synchronization.read
-def read(path: Path, *, delay: float = 0.05, loss: float = 0.0, duplication: float = 0.0) -> Iterator[Case]:
-    """A schedule, `t,replica,op,path[,to][,size][,group]` as CSV with a header or as JSON lines (.jsonl); `delay` in seconds."""
-    from .schedule import read_schedule
+def read(
+    path: Path, *, delay: float = 0.05, loss: float = 0.0, duplication: float = 0.0, network: str = "", clocks: str = ""
+) -> Iterator[Case]:
+    """A schedule, `t,replica,op,path[,to][,size][,group]` as CSV with a header or as JSON lines (.jsonl), or a git log (.gitlog).
 
-    read_schedule(path, delay_s=delay, loss=loss, duplication=duplication)
-    how = {"path": str(path), "delay": delay, "loss": loss, "duplication": duplication}
+    `delay` in seconds; `network` and `clocks` are CSV files, as for `read_network` and `read_clocks`.
+    """
+    how = {"path": str(path), "delay": delay, "loss": loss, "duplication": duplication, "network": network, "clocks": clocks}
+    _read(how)
     yield Case(path.name, _load, how, frozenset({"file"}), source=path)
 
 
@@ -90,13 +101,23 @@ def run(technique: SyncProtocol, case: Case) -> dict[str, float]:
 
 
 def _generate(case: Case, rng: np.random.Generator) -> Schedule:
-    from .generate import generate
+    from .workload import generate
 
-    return generate(case.name, rng, case.parameters["edits"])
+    return generate(case.name, rng, case.parameters["edits"], case.parameters["replicas"])
 
 
 def _load(case: Case, rng: np.random.Generator) -> Schedule:
+    return _read(case.parameters)
+
+
+def _read(how: Mapping[str, Any]) -> Schedule:
+    from .histories import read_clocks, read_git_log, read_network
     from .schedule import read_schedule
 
-    p = case.parameters
-    return read_schedule(p["path"], delay_s=p["delay"], loss=p["loss"], duplication=p["duplication"])
+    world: dict[str, Any] = {"delay_s": how["delay"], "loss": how["loss"], "duplication": how["duplication"]}
+    if how["network"]:
+        world |= read_network(how["network"])
+    if how["clocks"]:
+        world["clocks"] = read_clocks(how["clocks"])
+    reader = read_git_log if str(how["path"]).endswith(".gitlog") else read_schedule
+    return reader(how["path"], **world)

@@ -63,6 +63,8 @@ class Register:
     outgoing: tuple[Item, ...] = ()
     #: The last transaction that this end finished as its second party, for repeats of its COMMIT.
     finished: tuple[int, str] = (0, "")
+    #: How often this end has asked for the other's register; kept, or an answer from before a crash could pass for one after it.
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,6 @@ class LinkEnd:
         self.theirs: dict[str, int] = {}
         self.errors = 0
         self.persisted = 0
-        self._asked = 0
         self._resuming = False
         #: What came while the other's register was not known yet.
         self._deferred: list[Message] = []
@@ -98,10 +99,14 @@ class LinkEnd:
     def offer(self) -> list[Message]:
         """Proposes what the other end lacks; nothing while a transaction is open or when it lacks nothing."""
         r = self.register
-        # Ours of a transaction that is done here is staged there for certain, and shown on sight of the next message.
-        staged = {dot for dot, _ in r.outgoing} if r.phase is Phase.DONE else set()
-        out = tuple(item for item in self.store.beyond(self.theirs) if item[0] not in staged)
-        if r.phase not in (Phase.IDLE, Phase.DONE) or self._resuming or not out:
+        if self.is_open:
+            return []
+        out = self.store.beyond(self.theirs)
+        if r.phase is Phase.DONE and r.outgoing:
+            # Ours of a transaction that is done here is staged there for certain, and shown on sight of the next message.
+            staged = {dot for dot, _ in r.outgoing}
+            out = tuple(item for item in out if item[0] not in staged)
+        if not out:
             return []
         n = r.n if r.phase is Phase.IDLE else r.n + 1
         self._save(n=n, phase=Phase.OFFERED, outgoing=out, staged=(), digest="")
@@ -110,7 +115,7 @@ class LinkEnd:
     def again(self) -> list[Message]:
         """Repeats what may have been lost."""
         if self._resuming:
-            return [self._word("resume", nonce=self._asked)]
+            return [self._word("resume", nonce=self.register.asked)]
         if self.register.phase is Phase.OFFERED:
             return [self._word("offer", items=self.register.outgoing)]
         if self.register.phase is Phase.COMMITTING:
@@ -119,7 +124,7 @@ class LinkEnd:
 
     def reconnect(self) -> list[Message]:
         """The link is back: asks for the other's register, and until it is known does nothing else."""
-        self._asked += 1
+        self._save(asked=self.register.asked + 1)
         self._resuming = True
         return self.again()
 
@@ -138,12 +143,14 @@ class LinkEnd:
             self._save(epoch=word.epoch, n=word.n, phase=Phase.IDLE, staged=(), outgoing=(), digest="")
             self.theirs = {}
             self._resuming = False
+        theirs = self.theirs
         for author, count in word.summary.items():
-            self.theirs[author] = max(count, self.theirs.get(author, 0))
+            if count > theirs.get(author, 0):
+                theirs[author] = count
         if message.kind == "resume":
             return self._asked_for(word)
         if message.kind == "register":
-            return self._resumed(word) if self._resuming and word.nonce == self._asked else []
+            return self._resumed(word) if self._resuming and word.nonce == self.register.asked else []
         if self._resuming:
             self._deferred = [*self._deferred[-7:], message]
             return []

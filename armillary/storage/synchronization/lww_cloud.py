@@ -12,9 +12,10 @@ the client's habits are those that Why iCloud Fails (arXiv 2602.19433, 2026) des
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 from .schedule import SERVER
@@ -40,8 +41,7 @@ class LwwCloud(SyncProtocol):
         return LwwServer(host, self)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What the server keeps of a path; `content` None: deleted. `ops` is the simulator's stamp."""
 
     path: str
@@ -64,6 +64,8 @@ class LwwServer:
         #: Server's own count and time of the change that each record came with.
         self.changed: dict[str, tuple[int, float]] = {}
         self.count = 0
+        #: Deletes, oldest first: when, the count that they came with, and the path.
+        self._deletes: deque[tuple[float, int, str]] = deque()
 
     def local(self, act: Act) -> bool:
         """No user sits here."""
@@ -83,7 +85,12 @@ class LwwServer:
         elif message.kind == "fetch":
             number, since = message.body
             self._expire()
-            new = [self.records[path] for path, (count, _) in self.changed.items() if count > since]
+            new = []
+            for path, (count, _) in reversed(self.changed.items()):
+                if count <= since:
+                    break
+                new.append(self.records[path])
+            new.reverse()
             paths = frozenset(record.path for record in new)
             size = HEADER_BYTES + sum(record.bytes for record in new)
             self.host.send(sender, Message("changes", (number, since, self.count, tuple(new)), size, paths))
@@ -93,11 +100,14 @@ class LwwServer:
         self.records[record.path] = record
         self.changed.pop(record.path, None)
         self.changed[record.path] = (self.count, self.host.now())
+        if record.content is None:
+            self._deletes.append((self.host.now(), self.count, record.path))
 
     def _expire(self) -> None:
         oldest = self.host.now() - 86400.0 * self.how.tombstone_days
-        for path, record in list(self.records.items()):
-            if record.content is None and self.changed[path][1] < oldest:
+        while self._deletes and self._deletes[0][0] < oldest:
+            _, count, path = self._deletes.popleft()
+            if path in self.changed and self.changed[path][0] == count:
                 del self.records[path], self.changed[path]
 
     def link(self, peer: str, up: bool) -> None:
@@ -117,6 +127,10 @@ class LwwServer:
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """Nobody looks here."""
         return {}
+
+    def safe_elsewhere(self, path: str) -> bool:
+        """The server keeps everything."""
+        return False
 
     def metadata_bytes(self) -> int:
         """One record for each path, deleted ones too."""
@@ -183,8 +197,11 @@ class LwwClient:
         now = self.host.now()
         ripe = [path for path, t in self.dirty.items() if now - t >= self.how.debounce * 0.999]
         if ripe:
-            path = min(ripe, key=lambda p: hashlib.blake2b(f"{self.host.name}/{self._request}/{p}".encode(), digest_size=8).digest())
+            path = ripe[0] if len(ripe) == 1 else min(ripe, key=self._lot)
             self._ask(self.files.get(path) or self.deleted.get(path))
+
+    def _lot(self, path: str) -> bytes:
+        return hashlib.blake2b(f"{self.host.name}/{self._request}/{path}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     def _ask(self, upload: Record | None) -> None:
         self._request += 1
@@ -284,6 +301,10 @@ class LwwClient:
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All files."""
         return {path: (record.content,) for path, record in self.files.items() if record.content is not None}
+
+    def safe_elsewhere(self, path: str) -> bool:
+        """Whether the server is thought to have it; then its content may be evicted."""
+        return path not in self.dirty and path in self.database
 
     def metadata_bytes(self) -> int:
         """The database."""

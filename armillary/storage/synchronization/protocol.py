@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from armillary.arena import Technique
 
@@ -15,7 +15,7 @@ HEADER_BYTES = 32
 RECORD_BYTES = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Content:
     """What a file holds: the numbers of the user operations that wrote its lines, and its bytes."""
 
@@ -23,24 +23,21 @@ class Content:
     size: int
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """One version of a file as a replica shows it; `content` is None where the replica knows that it was deleted."""
 
     ops: tuple[int, ...]
     content: Content | None
 
 
-@dataclass(frozen=True)
-class Act:
+class Act(NamedTuple):
     """A user operation with the simulator's number for it; the number is a stamp for the count, no part of any protocol."""
 
     number: int
     operation: Operation
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """What travels: `paths` are the files it carries, `size` its bytes."""
 
     kind: str
@@ -109,6 +106,10 @@ class Node(Protocol):
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All that is visible."""
+        ...
+
+    def safe_elsewhere(self, path: str) -> bool:
+        """Whether the node knows that another has what it shows at `path`, so that the content may be dropped here."""
         ...
 
     def metadata_bytes(self) -> int:

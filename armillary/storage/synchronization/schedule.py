@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,21 +54,82 @@ class Outage:
 
 
 @dataclass(frozen=True)
+class Weather:
+    """From `t0` to `t1` seconds a link between `a` and `b` ("*": everyone) has another mean delay, loss or duplication; None: as ever."""
+
+    t0: float
+    t1: float
+    a: str = "*"
+    b: str = "*"
+    delay_s: float | None = None
+    loss: float | None = None
+    duplication: float | None = None
+
+    def meets(self, sender: str, receiver: str) -> bool:
+        """Whether it lies on messages from `sender` to `receiver`."""
+        return Outage(0.0, 1.0, self.a, self.b).cuts(sender, receiver)
+
+
+class Spans:
+    """Spans of time, joined where they meet; the last may be open."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]] = ()) -> None:
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+        for t0, t1 in sorted(spans):
+            if self.ends and t0 <= self.ends[-1]:
+                self.ends[-1] = max(t1, self.ends[-1])
+            else:
+                self.starts.append(t0)
+                self.ends.append(t1)
+
+    def holds(self, t: float) -> bool:
+        """Whether `t` lies in one, its start included."""
+        i = bisect_right(self.starts, t) - 1
+        return i >= 0 and t < self.ends[i]
+
+    def touches(self, t0: float, t1: float) -> bool:
+        """Whether one has a part between `t0` and `t1`."""
+        i = bisect_right(self.starts, t1) - 1
+        return i >= 0 and t0 < self.ends[i]
+
+    def begun(self, t: float) -> float:
+        """When the span that holds `t` began; infinite where none does."""
+        i = bisect_right(self.starts, t) - 1
+        return self.starts[i] if i >= 0 and t < self.ends[i] else math.inf
+
+    def open(self, t: float) -> None:
+        """Begins a span now, unless one is open."""
+        if not self.holds(t):
+            self.starts.append(t)
+            self.ends.append(math.inf)
+
+    def close(self, t: float) -> None:
+        """Ends the open span now."""
+        if self.ends and self.ends[-1] > t:
+            self.ends[-1] = t
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Operations in time order, and the world they happen in; checked when made.
 
     `delay_s` is the mean of an exponential one-way delay (a tenth of it is the least), `loss` and `duplication` are probabilities of a
-    message, `clocks` gives (offset in seconds, drift in parts per million) of a replica, `stuck` are paths that no message gets across.
+    message (`weather` changes them for a while on a link), `clocks` gives (offset in seconds, drift in parts per million) of a replica,
+    `stuck` are paths that no message gets across, and `evicts` gives the seconds after which a replica drops contents that nobody used
+    there and that are known to be elsewhere.
     """
 
     replicas: tuple[str, ...]
     operations: tuple[Operation, ...]
     outages: tuple[Outage, ...] = ()
+    weather: tuple[Weather, ...] = ()
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     delay_s: float = 0.05
     loss: float = 0.0
     duplication: float = 0.0
     stuck: frozenset[str] = frozenset()
+    evicts: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     where: str = "schedule"
 
@@ -91,11 +153,28 @@ class Schedule:
             for name in (outage.a, outage.b):
                 if name != "*" and name not in self.replicas:
                     raise unknown("replica", name, self.replicas, where=self.where)
+        for one in self.weather:
+            if not (math.isfinite(one.t0) and 0 <= one.t0 < one.t1):
+                raise InputError(f"weather: found {one.t0!r} to {one.t1!r}; expected seconds that increase", where=self.where)
+            for name in {one.a, one.b} - {"*"}:
+                if name not in self.replicas:
+                    raise unknown("replica", name, self.replicas, where=self.where)
+            if one.delay_s is not None and not (math.isfinite(one.delay_s) and one.delay_s >= 0):
+                raise InputError(f"delay: found {one.delay_s!r}; expected seconds, not negative", where=self.where)
+            for what, value in (("loss", one.loss), ("duplication", one.duplication)):
+                if value is not None and not 0.0 <= value <= 1.0:
+                    raise InputError(f"{what}: found {value!r}; expected a probability from 0 to 1", where=self.where)
         for name, (offset, drift) in self.clocks.items():
             if name not in self.replicas:
                 raise unknown("replica", name, self.replicas, where=self.where)
             if not (math.isfinite(offset) and math.isfinite(drift) and drift > -1e6):
                 raise InputError(f"clock of {name}: found {offset!r}, {drift!r}; expected finite seconds and ppm", where=self.where)
+
+        for name, cold_s in self.evicts.items():
+            if name not in self.replicas:
+                raise unknown("replica", name, self.replicas, where=self.where)
+            if not cold_s >= 0:
+                raise InputError(f"evicts of {name}: found {cold_s!r}; expected seconds, not negative", where=self.where)
 
     def _check_operations(self) -> None:
         last = 0.0

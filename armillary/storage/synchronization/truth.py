@@ -1,53 +1,88 @@
 """What really happened: which operation was done in view of which, and what of it the replicas still show.
 
 The simulator, not the protocol, keeps this. An operation's *past* is what the acting replica showed of the file when its user acted,
-with everything that led to it: past(x) = union over shown versions v of past(v) + v, kept as bits of a whole number. A write that a replica
-once showed and the protocol then replaced by itself is in nobody's past: no user decided against it.
+with everything that led to it. A write that a replica once showed and the protocol then replaced by itself is in nobody's past: no user
+decided against it. Seeing one file's newest version is not seeing a replica's other work, so no vector over replicas can stand for a
+past; only the operations directly in view are kept, and the closure is walked where it is asked for, back to the older operation's
+number and no further. What a write or delete replaced is marked once, when it is replaced.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .protocol import Act, Content, Node, Shown
 
 _WRITES = ("write", "append")
+_ENDS = (*_WRITES, "delete")
 Tree = Mapping[str, tuple[Content, ...]]
 
 
 class Truth:
-    """The causal history of one simulated run, and the counts over it."""
+    """The causal history of one simulated run, and the counts over it. Operation numbers grow with time."""
 
     def __init__(self) -> None:
         self.acts: dict[int, Act] = {}
-        self.past: dict[int, int] = {}
-        self.direct: dict[int, int] = {}
+        #: The operations whose versions the user had in view.
+        self.direct: dict[int, tuple[int, ...]] = {}
         self.groups: dict[str, list[int]] = defaultdict(list)
         self.torn = 0
         self.conflicts = 0
         self.spurious = 0
+        #: The operations that a later one acted upon (renames do not count: they keep the content); with one, its whole past.
+        self.superseded: set[int] = set()
         self._raised: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-        #: Bits of the operations that a later one acted upon (renames do not count: they keep the content).
-        self.superseded = 0
+        self._renames: list[int] = []
+        self._ended: set[str] = set()
+        self._names: list[str] = []
+        #: For each replica, the groups that it has not seen whole yet, and how many of `_names` it has taken into account.
+        self._open: dict[str, dict[str, None]] = defaultdict(dict)
+        self._taken: dict[str, int] = defaultdict(int)
 
     def happened(self, act: Act, shown: Sequence[Shown]) -> None:
         """Stamps an accepted operation with what its user saw."""
         n, op = act.number, act.operation
-        direct = past = 0
-        for version in shown:
-            for other in version.ops:
-                direct |= 1 << other
-                past |= self.past[other] | 1 << other
-        self.acts[n], self.direct[n], self.past[n] = act, direct, past
-        if op.op != "rename":
-            self.superseded |= past
+        direct = tuple(dict.fromkeys(other for version in shown for other in version.ops))
+        self.acts[n], self.direct[n] = act, direct
+        if op.op == "rename":
+            self._renames.append(n)
+        else:
+            self._supersede(direct)
         if op.group:
+            if op.group not in self.groups:
+                self._names.append(op.group)
             self.groups[op.group].append(n)
+
+    def _supersede(self, ops: Iterable[int]) -> None:
+        todo = [n for n in ops if n not in self.superseded]
+        while todo:
+            n = todo.pop()
+            if n not in self.superseded:
+                self.superseded.add(n)
+                todo.extend(self.direct[n])
+
+    def ended(self, group: str) -> None:
+        """The author of the group is through with it."""
+        self._ended.add(group)
 
     def before(self, a: int, b: int) -> bool:
         """Whether `b` was done in view of `a`."""
-        return bool(self.past[b] >> a & 1)
+        if a >= b or (a not in self.superseded and self.acts[b].operation.op != "rename"):
+            return False
+        todo, met = [b], {b}
+        while todo:
+            for n in self.direct[todo.pop()]:
+                if n == a:
+                    return True
+                if n > a and n not in met:
+                    met.add(n)
+                    todo.append(n)
+        return False
+
+    def past(self, n: int) -> set[int]:
+        """All operations in view of which `n` was done."""
+        return set(_walk(self.direct[n], self.direct))
 
     def conflict(self, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
         """Counts a conflict of two versions once, whoever raises it; spurious when one has seen all that the other has."""
@@ -56,62 +91,130 @@ class Truth:
             self._raised.add(pair)
             # The rename of a file with two versions moves both: that act is no order between them.
             both = set(mine) & set(theirs)
-            a, b = (self._seen(tuple(n for n in ops if n not in both)) for ops in (mine, theirs))
+            a, b = ([n for n in ops if n not in both] for ops in (mine, theirs))
             self.conflicts += 1
-            self.spurious += a & b in (a, b)
+            self.spurious += self._within(a, b) or self._within(b, a)
 
-    def _seen(self, ops: tuple[int, ...]) -> int:
-        seen = 0
-        for n in ops:
-            seen |= self.past[n] | 1 << n
-        return seen
+    def _within(self, ops: Sequence[int], others: Sequence[int]) -> bool:
+        return all(any(n == other or self.before(n, other) for other in others) for n in ops)
 
-    def read(self, replica: str, tree: Tree) -> None:
-        """A user of `replica` looks around: counts the groups of others that are there in part."""
+    def is_stale(self, shown: Iterable[Shown]) -> bool:
+        """Whether someone has replaced or deleted, in view of it, one of the versions that are shown."""
+        return any(
+            version.content is not None and any(n in self.superseded and self.acts[n].operation.op in _WRITES for n in version.ops)
+            for version in shown
+        )
+
+    def read(self, replica: str, node: Node) -> None:
+        """A user of `replica` looks around: counts the groups of others that are there in part.
+
+        A group that was seen whole here is not asked for again before the end.
+        """
+        waiting = self._open[replica]
+        for name in self._names[self._taken[replica] :]:
+            if self.acts[self.groups[name][0]].operation.replica != replica:
+                waiting[name] = None
+        self._taken[replica] = len(self._names)
+        lines: set[int] | None = None
+        for name in list(waiting):
+            live = self._living(name)
+            if name in self._ended and all(self._is_at_home(n, node) for n in live):
+                del waiting[name]
+                continue
+            if lines is None:
+                lines = _lines(node.tree())
+            self.torn += self._is_torn(name, live, lines)
+
+    def at_the_end(self, replica: str, tree: Tree) -> None:
+        """The same for all groups of others, on the tree that is left."""
         lines = _lines(tree)
-        for members in self.groups.values():
+        for name, members in self.groups.items():
             if self.acts[members[0]].operation.replica != replica:
-                self.torn += self._is_torn(members, lines)
+                self.torn += self._is_torn(name, self._living(name), lines)
 
-    def _is_torn(self, members: list[int], lines: set[int]) -> bool:
-        live = [n for n in members if self.acts[n].operation.op in _WRITES and not self.superseded >> n & 1]
+    def _living(self, group: str) -> list[int]:
+        return [n for n in self.groups[group] if self.acts[n].operation.op in _WRITES and n not in self.superseded]
+
+    def _is_at_home(self, n: int, node: Node) -> bool:
+        return any(v.content is not None and n in v.content.lines for v in node.look(self.acts[n].operation.path))
+
+    def _is_torn(self, group: str, live: list[int], lines: set[int]) -> bool:
         seen = sum(n in lines for n in live)
-        return 0 < seen < len(live)
+        return seen > 0 and (seen < len(live) or group not in self._ended)
 
     def concurrent_pairs(self) -> int:
-        """Pairs of writes and deletes on two replicas that set out from a common version, neither in view of the other."""
-        by_path: dict[str, list[int]] = defaultdict(list)
+        """Pairs of writes and deletes on two replicas that set out from a common version, or from none on one path, unordered."""
+        families: dict[int | str, list[int]] = defaultdict(list)
         for n, act in self.acts.items():
-            if act.operation.op in (*_WRITES, "delete"):
-                by_path[act.operation.path].append(n)
-        return sum(self._forked(a, b) for numbers in by_path.values() for i, a in enumerate(numbers) for b in numbers[i + 1 :])
+            if act.operation.op in _ENDS:
+                for parent in self.direct[n] or (act.operation.path,):
+                    families[parent].append(n)
+        found: set[tuple[int, int]] = set()
+        for numbers in families.values():
+            if len(numbers) > 1:
+                found.update((a, b) for i, a in enumerate(numbers) for b in numbers[i + 1 :] if self._are_apart(a, b))
+        return len(found)
 
-    def _forked(self, a: int, b: int) -> bool:
-        common = bool(self.direct[a] & self.direct[b]) or self.direct[a] == self.direct[b] == 0
-        different = self.acts[a].operation.replica != self.acts[b].operation.replica
-        return common and different and not self.before(a, b) and not self.before(b, a)
+    def _are_apart(self, a: int, b: int) -> bool:
+        return self.acts[a].operation.replica != self.acts[b].operation.replica and not self.before(a, b)
 
     def lost_updates(self, trees: Iterable[Tree]) -> int:
         """Writes that nobody shows and nobody replaced or deleted in view of them."""
-        shown = set().union(*(_lines(tree) for tree in trees))
-        return sum(act.operation.op in _WRITES and n not in shown and not self.superseded >> n & 1 for n, act in self.acts.items())
+        return len(self.lost(trees))
+
+    def lost(self, trees: Iterable[Tree]) -> list[int]:
+        """Their numbers."""
+        shown: set[int] = set().union(*(_lines(tree) for tree in trees))
+        gone = (n for n in self.acts if n not in shown and n not in self.superseded)
+        return [n for n in gone if self.acts[n].operation.op in _WRITES]
 
     def resurrected(self, trees: Iterable[Tree]) -> int:
-        """Contents shown somewhere whose every line was deleted in view of it, and that no other operation kept alive."""
-        shown = {content.lines for tree in trees for versions in tree.values() for content in versions}
-        deletes = [n for n, act in self.acts.items() if act.operation.op == "delete"]
-        return sum(any(self._came_back(lines, d) for d in deletes) for lines in shown)
+        """Contents shown somewhere whose every line was deleted in view of it, and that no other operation kept alive.
 
-    def _came_back(self, lines: tuple[int, ...], d: int) -> bool:
-        past = self.past[d]
-        if not all(past >> line & 1 for line in lines):
-            return False
-        path = self.acts[d].operation.path
+        A delete at a path from which the content had been renamed away is one of another file.
+        """
+        return len(self.revenants(trees))
+
+    def revenants(self, trees: Iterable[Tree]) -> list[tuple[int, ...]]:
+        """Their lines."""
+        shown = {content.lines for tree in trees for versions in tree.values() for content in versions}
+        doubtful = sorted(lines for lines in shown if lines and self.superseded.issuperset(lines))
+        if not doubtful:
+            return []
+        children, at_path = self._children(), self._at_path()
+        return [lines for lines in doubtful if self._came_back(lines, children, at_path)]
+
+    def _children(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = defaultdict(list)
+        for n, direct in self.direct.items():
+            for parent in direct:
+                children[parent].append(n)
+        return children
+
+    def _at_path(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
         for n, act in self.acts.items():
-            op = act.operation
-            if n != d and op.op in (*_WRITES, "rename") and not past >> n & 1 and (path in (op.path, op.to) or self.past[n] & past):
-                return False
-        return True
+            for path in {act.operation.path, act.operation.to}:
+                found[path].append(n)
+        return found
+
+    def _came_back(self, lines: tuple[int, ...], children: Mapping[int, list[int]], at_path: Mapping[str, list[int]]) -> bool:
+        """Whether some delete saw all of `lines` while nothing of its file was written or renamed beside or after it."""
+        for d in sorted(_walk([max(lines)], children)):
+            if self.acts[d].operation.op == "delete":
+                past = self.past(d)
+                if not past.issuperset(lines) or self._was_moved_away(max(lines), d, past):
+                    continue
+                kin = {*_walk(past, children), *at_path[self.acts[d].operation.path]} - past - {d}
+                if not any(self.acts[n].operation.op in (*_WRITES, "rename") for n in kin):
+                    return True
+        return False
+
+    def _was_moved_away(self, tip: int, d: int, past: set[int]) -> bool:
+        """Whether in the view of delete `d` the content had been renamed to another path than the one deleted."""
+        renames = [n for n in past if self.acts[n].operation.op == "rename" and self.before(tip, n)]
+        names = {self.acts[n].operation.to for n in renames if not any(self.before(n, m) for m in renames)}
+        return bool(names) and self.acts[d].operation.path not in names
 
     @staticmethod
     def divergence(trees: Sequence[Tree]) -> int:
@@ -123,17 +226,45 @@ class Truth:
                     holders[path, content] += 1
         return sum(max(content.size, 1) * (len(trees) - many) for (_, content), many in holders.items())
 
-    @staticmethod
-    def duplicates(trees: Iterable[Tree]) -> int:
-        """The most extra names in one tree under which it shows one and the same content."""
+    def duplicates(self, trees: Iterable[Tree]) -> int:
+        """The most extra names in one tree under which it shows one and the same content, and that no user chose last."""
         most = 0
+        chosen: dict[tuple[int, ...], set[str]] = {}
+        children: dict[int, list[int]] = {}
         for tree in trees:
-            names: dict[tuple[int, ...], int] = defaultdict(int)
-            for versions in tree.values():
+            names: dict[tuple[int, ...], list[str]] = defaultdict(list)
+            for path, versions in tree.items():
                 for content in versions:
-                    names[content.lines] += 1
-            most = max(most, sum(many - 1 for many in names.values()))
+                    names[content.lines].append(path)
+            extra = 0
+            for lines, paths in names.items():
+                if len(paths) > 1 and lines:
+                    if lines not in chosen:
+                        children = children or self._children()
+                        chosen[lines] = self._chosen_names(max(lines), children)
+                    extra += len(paths) - max(1, len(chosen[lines].intersection(paths)))
+            most = max(most, extra)
         return most
+
+    def _chosen_names(self, tip: int, children: Mapping[int, list[int]]) -> set[str]:
+        """Where users put this file last: concurrent renames give it two names, and that is nobody's mistake."""
+        kin = set(_walk({*self.past(tip), tip}, children))
+        renames = [n for n in self._renames if n in kin]
+        last = {self.acts[n].operation.to for n in renames if not any(self.before(n, m) for m in renames)}
+        return last or {self.acts[tip].operation.path}
+
+
+def _walk(start: Iterable[int], edges: Mapping[int, Iterable[int]]) -> Iterator[int]:
+    """All that can be reached, the start too."""
+    met = set(start)
+    todo = list(met)
+    while todo:
+        n = todo.pop()
+        yield n
+        for other in edges.get(n, ()):
+            if other not in met:
+                met.add(other)
+                todo.append(other)
 
 
 def _lines(tree: Tree) -> set[int]:

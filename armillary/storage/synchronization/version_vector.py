@@ -1,19 +1,20 @@
 """Version vectors: a version says how much of every replica's work it has seen, so two that have not seen each other are both kept.
 
 A write joins the vectors of all siblings shown and counts its own replica up. On meeting another version, the one whose vector is smaller
-in every place goes; of two that are incomparable both stay, side by side. Local changes are pushed at once; what is not known to have
-arrived is listed again (vectors only), and the other end asks for what it lacks. A rename is a delete and a create; groups are not known
-to it.
+in every place goes; of two that are incomparable both stay, side by side. A rename is a delete and a create; groups are not known to it.
 
-D. S. Parker et al., Detection of mutual inconsistency in distributed systems, IEEE TSE 1983. The exchange of lists is our design.
+D. S. Parker et al., Detection of mutual inconsistency in distributed systems, IEEE TSE 1983. How replicas tell each other is
+`anti_entropy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
+from .anti_entropy import AntiEntropyNode
+from .protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
 
 Vector = tuple[tuple[str, int], ...]
 COUNTER_BYTES = 12
@@ -29,11 +30,10 @@ class VersionVector(SyncProtocol):
 
     def node(self, host: Host) -> Node:
         """A replica."""
-        return VectorNode(host, self)
+        return VectorNode(host, self.retry)
 
 
-@dataclass(frozen=True)
-class Sibling:
+class Sibling(NamedTuple):
     """One version of a file; `content` None: a delete."""
 
     vector: Vector
@@ -44,6 +44,9 @@ class Sibling:
     def bytes(self) -> int:
         """Its size on the wire."""
         return RECORD_BYTES + COUNTER_BYTES * len(self.vector) + (self.content.size if self.content else 0)
+
+
+Siblings = tuple[Sibling, ...]
 
 
 def covers(a: Vector, b: Vector) -> bool:
@@ -57,28 +60,21 @@ def join(vectors: Iterable[Vector]) -> dict[str, int]:
     out: dict[str, int] = {}
     for vector in vectors:
         for replica, count in vector:
-            out[replica] = max(out.get(replica, 0), count)
+            if out.get(replica, 0) < count:
+                out[replica] = count
     return out
 
 
-class VectorNode:
-    """A replica with siblings."""
+class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
+    """A replica: for each path its siblings, deletes among them."""
 
-    def __init__(self, host: Host, how: VersionVector) -> None:
-        self.host, self.how = host, how
-        self.files: dict[str, tuple[Sibling, ...]] = {}
-        #: When each path last changed here, by this replica's own count; in that order.
-        self.changed: dict[str, int] = {}
-        self.count = 0
+    def __init__(self, host: Host, retry_s: float) -> None:
+        super().__init__(host, retry_s)
         self.own = 0
-        self.acked = dict.fromkeys(host.peers, 0)
-        self._up = dict.fromkeys(host.peers, False)
-        self._listing = dict.fromkeys(host.peers, False)
 
-    def local(self, act: Act) -> bool:
-        """Writes above all siblings shown, and tells everyone who can be reached."""
+    def change(self, act: Act) -> list[str]:
+        """Writes above all siblings shown."""
         op = act.operation
-        touched = [op.path]
         live = self._live(op.path)
         if op.op in ("write", "append"):
             self._write(op.path, written(act, live[0].content if live else None), (act.number,))
@@ -92,120 +88,80 @@ class VectorNode:
             self._write(op.path, None, ops)
             for one in moved:
                 self._merge(op.to, (one,), tell=False)
-            touched.append(op.to)
+            return [op.path, op.to]
         else:
-            return True
-        for peer in self.host.peers:
-            if self._up[peer]:
-                self._push(peer, touched)
-                self._list_later(peer)
-        return True
+            return []
+        return [op.path]
 
     def _next(self, path: str) -> Vector:
         """Above everything at `path`, and one more of our own."""
         self.own += 1
-        vector = join(s.vector for s in self.files.get(path, ()))
+        vector = join(s.vector for s in self.states.get(path, ()))
         vector[self.host.name] = self.own
         return tuple(sorted(vector.items()))
 
     def _write(self, path: str, content: Content | None, ops: tuple[int, ...]) -> None:
-        self.files[path] = (Sibling(self._next(path), content, ops),)
-        self._touch(path)
+        self.states[path] = (Sibling(self._next(path), content, ops),)
+        self.touch(path)
 
-    def _touch(self, path: str) -> None:
-        self.count += 1
-        self.changed.pop(path, None)
-        self.changed[path] = self.count
+    def join(self, key: str, theirs: Siblings) -> None:
+        """Keeps what no other version has seen."""
+        self._merge(key, theirs, tell=True)
 
-    def _merge(self, path: str, theirs: tuple[Sibling, ...], *, tell: bool = True) -> None:
-        mine = self.files.get(path, ())
+    def _merge(self, path: str, theirs: Siblings, *, tell: bool) -> None:
+        mine = self.states.get(path, ())
         held = {s.vector for s in mine}
         new = [t for t in theirs if t.vector not in held and not any(covers(s.vector, t.vector) for s in mine)]
         if not new:
             return
         kept = [s for s in mine if not any(covers(t.vector, s.vector) for t in new)]
-        self.files[path] = tuple(sorted((*kept, *new), key=lambda s: s.vector))
-        self._touch(path)
+        self.states[path] = tuple(sorted((*kept, *new), key=lambda s: s.vector))
+        self.touch(path)
         for t in new:
             self.host.shows(t.ops)
             for s in kept:
                 if tell and (s.content is not None or t.content is not None):
                     self.host.conflict(s.ops, t.ops)
 
-    def _push(self, peer: str, paths: Iterable[str]) -> None:
-        body = tuple((path, self.files[path]) for path in paths if path in self.files)
-        size = HEADER_BYTES + sum(len(path) + sum(s.bytes for s in siblings) for path, siblings in body)
-        self.host.send(peer, Message("push", body, size, frozenset(path for path, _ in body)))
+    def summary(self, key: str) -> tuple[Vector, ...]:
+        """The vectors of all siblings."""
+        return tuple(s.vector for s in self.states[key])
 
-    def _list_later(self, peer: str) -> None:
-        if not self._listing[peer]:
-            self._listing[peer] = True
-            self.host.after(self.how.retry, self._list, peer)
+    def lacks(self, key: str, summary: tuple[Vector, ...]) -> bool:
+        """Whether one of the vectors is not covered here."""
+        mine = self.states.get(key, ())
+        return not all(any(covers(s.vector, vector) for s in mine) for vector in summary)
 
-    def _list(self, peer: str) -> None:
-        """Sends the vectors of what changed since the peer last wanted nothing; again, until it wants nothing."""
-        self._listing[peer] = False
-        if self.acked[peer] < self.count and self._up[peer]:
-            new = [path for path, count in self.changed.items() if count > self.acked[peer]]
-            body = tuple((path, tuple(s.vector for s in self.files[path])) for path in new)
-            size = HEADER_BYTES + sum(len(path) + sum(COUNTER_BYTES * len(v) for v in vectors) for path, vectors in body)
-            self.host.send(peer, Message("have", (self.count, body), size))
-            self._list_later(peer)
+    def state_bytes(self, state: Siblings) -> int:
+        """All siblings."""
+        return sum(s.bytes for s in state)
 
-    def receive(self, sender: str, message: Message) -> None:
-        """Versions, lists of vectors, and wants."""
-        if message.kind == "push":
-            before = self.count
-            for path, siblings in message.body:
-                self._merge(path, siblings)
-            if self.count > before:
-                for peer in self.host.peers:
-                    self._list_later(peer)
-        elif message.kind == "have":
-            count, body = message.body
-            wanted = tuple(path for path, vectors in body if any(self._lacks(path, vector) for vector in vectors))
-            size = HEADER_BYTES + sum(map(len, wanted))
-            self.host.send(sender, Message("want", (count, wanted), size))
-        elif message.kind == "want":
-            count, wanted = message.body
-            if wanted:
-                self._push(sender, wanted)
-                self._list_later(sender)
-            else:
-                self.acked[sender] = max(self.acked[sender], count)
-
-    def _lacks(self, path: str, vector: Vector) -> bool:
-        return not any(covers(s.vector, vector) for s in self.files.get(path, ()))
-
-    def link(self, peer: str, up: bool) -> None:
-        """Back: lists what the peer may lack."""
-        self._up[peer] = up
-        if up:
-            self._list(peer)
-
-    def round(self) -> None:
-        """Lists what any peer may lack."""
-        for peer in self.host.peers:
-            self._list(peer)
+    def summary_bytes(self, summary: tuple[Vector, ...]) -> int:
+        """All vectors."""
+        return sum(COUNTER_BYTES * len(vector) for vector in summary)
 
     def status(self) -> str:
         """Conflict where there are siblings, waiting while a peer may lack something."""
-        if any(len(siblings) > 1 for siblings in self.files.values()):
+        if any(len(siblings) > 1 for siblings in self.states.values()):
             return "conflict"
-        return "waiting" if any(acked < self.count for acked in self.acked.values()) else "in sync"
+        return "waiting" if self.is_waiting() else "in sync"
 
     def _live(self, path: str) -> list[Sibling]:
-        return [s for s in self.files.get(path, ()) if s.content is not None]
+        return [s for s in self.states.get(path, ()) if s.content is not None]
 
     def look(self, path: str) -> tuple[Shown, ...]:
         """All siblings, deletes too."""
-        return tuple(Shown(s.ops, s.content) for s in self.files.get(path, ()))
+        return tuple(Shown(s.ops, s.content) for s in self.states.get(path, ()))
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All files with all siblings."""
-        found = {path: tuple(s.content for s in siblings if s.content is not None) for path, siblings in self.files.items()}
+        found = {path: tuple(s.content for s in siblings if s.content is not None) for path, siblings in self.states.items()}
         return {path: contents for path, contents in found.items() if contents}
+
+    def safe_elsewhere(self, path: str) -> bool:
+        """Whether some peer wanted nothing after the last change here."""
+        return self.is_acked(path)
 
     def metadata_bytes(self) -> int:
         """Vectors of all paths; deleted ones stay for ever."""
-        return sum(len(p) + sum(RECORD_BYTES + COUNTER_BYTES * len(s.vector) for s in ss) for p, ss in self.files.items())
+        return sum(len(p) + sum(RECORD_BYTES + COUNTER_BYTES * len(s.vector) for s in ss) for p, ss in self.states.items())

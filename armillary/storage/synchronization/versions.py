@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
+from .merge3 import merge_sequences
 from .protocol import RECORD_BYTES, Content
 
 T = TypeVar("T")
@@ -62,6 +63,11 @@ class VersionStore:
         self.versions: dict[str, Version] = {}
         #: Every dot in the order of arrival, so that parents come before children.
         self.log: list[Item] = []
+        #: The places in the log of each author's versions, first to last, and the longest way from a version back to its file's first.
+        self.places: dict[str, list[int]] = {}
+        self.depth: dict[str, int] = {}
+        #: The first dot under which each version came.
+        self.dots: dict[str, Dot] = {}
         self.counts: dict[str, int] = {}
         self.heads: dict[str, set[str]] = {}
         self.at_path: dict[str, set[str]] = {}
@@ -81,15 +87,18 @@ class VersionStore:
             if number != self.counts.get(author, 0) + 1:
                 continue
             self.counts[author] = number
+            self.places.setdefault(author, []).append(len(self.log))
             self.log.append((dot, one))
             if one.id not in self.versions:
                 self.versions[one.id] = one
+                self.dots[one.id] = dot
                 self._raise(one)
                 new.append(one)
         return new
 
     def _raise(self, one: Version) -> None:
         self._children.update(one.parents)
+        self.depth[one.id] = 1 + max((self.depth[p] for p in one.parents), default=0)
         for parent in one.parents:
             self._lower(self.versions[parent])
         if one.id not in self._children:
@@ -117,10 +126,13 @@ class VersionStore:
 
     def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
         """What a store with that summary lacks of what may travel, parents first."""
-        mine = self.summary()
-        if all(theirs.get(author, 0) >= count for author, count in mine.items()):
-            return ()
-        return tuple(item for item in self.log if theirs.get(item[0][0], 0) < item[0][1] <= mine.get(item[0][0], 0))
+        places: list[int] = []
+        for author, count in self.counts.items():
+            known = theirs.get(author, 0)
+            last = count if self.limit is None or author != self.me else min(count, self.limit)
+            if known < last:
+                places += self.places[author][known:last]
+        return tuple(self.log[place] for place in sorted(places))
 
     def is_closed(self, items: Iterable[Item]) -> bool:
         """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""
@@ -140,21 +152,23 @@ class VersionStore:
         return [self.versions[i] for i in sorted(ids)]
 
     def base(self, a: Version, b: Version) -> Version | None:
-        """The one latest common ancestor; None where there are several or none."""
-        common = self._ancestors(a) & self._ancestors(b)
-        inner = {p for i in common for p in self.versions[i].parents}
-        tips = common - inner
-        return self.versions[tips.pop()] if len(tips) == 1 else None
-
-    def _ancestors(self, one: Version) -> set[str]:
-        seen: set[str] = set()
-        todo = [one.id]
-        while todo:
-            i = todo.pop()
-            if i not in seen:
-                seen.add(i)
-                todo.extend(self.versions[i].parents)
-        return seen
+        """The one latest common ancestor; None where there are several (no merge is tried then) or none."""
+        seen = {a.id: 1}
+        seen[b.id] = seen.get(b.id, 0) | 2
+        queue = [(-self.depth[i], i) for i in seen]
+        heapify(queue)
+        tips: list[str] = []
+        # From the newest down; what lies below a tip (4) is no tip, and when only that is left, all tips are found.
+        while any(not seen[i] & 4 for _, i in queue):
+            _, i = heappop(queue)
+            if seen[i] == 3:
+                tips.append(i)
+            flag = 7 if seen[i] == 3 else seen[i]
+            for parent in self.versions[i].parents:
+                if parent not in seen:
+                    heappush(queue, (-self.depth[parent], parent))
+                seen[parent] = seen.get(parent, 0) | flag
+        return self.versions[tips[0]] if len(tips) == 1 else None
 
     def merged(self, a: Version, b: Version) -> Version | None:
         """The clean three-way merge of two heads of a file, name and lines each; None where they clash or one is a delete."""
@@ -181,20 +195,5 @@ def _one_changed(base: T, a: T, b: T) -> T | None:
 
 
 def merge_lines(base: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """diff3: both sides' changes to `base`, or None where two changes touch."""
-    changes = sorted((i1, i2, side[j1:j2]) for side in (a, b) for i1, i2, j1, j2 in _changes(base, side))
-    out: list[int] = []
-    at = 0
-    for k, (i1, i2, new) in enumerate(changes):
-        if k and i1 <= changes[k - 1][1]:
-            if (i1, i2, new) == changes[k - 1]:
-                continue
-            return None
-        out += [*base[at:i1], *new]
-        at = i2
-    return (*out, *base[at:])
-
-
-def _changes(base: tuple[int, ...], side: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    codes = SequenceMatcher(None, base, side, autojunk=False).get_opcodes()
-    return [(i1, i2, j1, j2) for tag, i1, i2, j1, j2 in codes if tag != "equal"]
+    """Both sides' changes to `base`, or None where two changes touch."""
+    return merge_sequences(base, a, b).lines

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from armillary.errors import unknown
 
-from .schedule import Operation, Outage, Schedule
-
-if TYPE_CHECKING:
-    import numpy as np
+from .schedule import Operation, Outage, Schedule, Spans
 
 #: Shares of the acts: edit, create, delete, rename, group; ours, with the reads beside them.
 ACTS = ("edit", "create", "delete", "rename", "group")
@@ -37,6 +35,7 @@ class Habits:
     group: tuple[int, int] = (2, 4)
     shares: tuple[float, ...] = SHARES
     bursts: bool = False
+    reads: float = READS
 
 
 class _Users:
@@ -47,8 +46,12 @@ class _Users:
         self.names = tuple(f"r{i}" for i in range(habits.replicas))
         self.made: list[Operation] = []
         self.born: dict[str, tuple[float, str]] = {}
+        #: Paths in the order of birth; those that are gone are thrown out now and then.
+        self.ranks: list[str] = []
+        self.away = {name: Spans((o.t0, o.t1) for o in outages if name in (o.a, o.b)) for name in self.names}
         self.recent: dict[str, list[str]] = {name: [] for name in self.names}
         self.counter = 0
+        self.edges = np.cumsum(habits.shares)[:-1]
 
     def operations(self) -> tuple[Operation, ...]:
         rng, habits = self.rng, self.habits
@@ -69,36 +72,35 @@ class _Users:
 
     def _act(self, t: float, who: str) -> float:
         rng = self.rng
-        known = self._known(t, who)
-        what = ACTS[int(rng.choice(len(ACTS), p=self.habits.shares))] if known else "create"
-        if rng.random() < READS and known:
-            self.made.append(Operation(t, who, "read", self._pick(known, who)))
+        pick = self._pick(t, who)
+        what = ACTS[int(np.searchsorted(self.edges, rng.random(), side="right"))] if pick else "create"
+        if rng.random() < self.habits.reads and pick:
+            self.made.append(Operation(t, who, "read", self._pick(t, who)))
             t += 1.0
         if what == "create":
             self._write(t, who, self._new())
         elif what == "edit":
-            self._write(t, who, self._pick(known, who), "append" if rng.random() < 0.3 else "write")
+            self._write(t, who, pick, "append" if rng.random() < 0.3 else "write")
         elif what == "delete":
-            path = self._pick(known, who)
-            self.born.pop(path, None)
-            self.made.append(Operation(t, who, "delete", path))
+            self.born.pop(pick, None)
+            self.made.append(Operation(t, who, "delete", pick))
         elif what == "rename":
-            path, to = self._pick(known, who), self._new()
-            self.born.pop(path, None)
-            self.born[to] = (t, who)
-            self.made.append(Operation(t, who, "rename", path, to))
+            to = self._new()
+            self.born.pop(pick, None)
+            self._bear(t, who, to)
+            self.made.append(Operation(t, who, "rename", pick, to))
         else:
-            return self._group(t, who, known)
+            return self._group(t, who)
         return t
 
-    def _group(self, t: float, who: str, known: list[str]) -> float:
+    def _group(self, t: float, who: str) -> float:
         """A commit: some files known, some new, a tenth of a second each."""
         low, high = self.habits.group
         many = int(self.rng.integers(low, high + 1))
         self.counter += 1
         name = f"g{self.counter}"
         self.made.append(Operation(t, who, "begin", group=name))
-        paths = {self._pick(known, who) if self.rng.random() < 0.5 else self._new() for _ in range(many)}
+        paths = {(self._pick(t, who) if self.rng.random() < 0.5 else "") or self._new() for _ in range(many)}
         for path in sorted(paths):
             t += 0.1
             self._write(t, who, path, group=name)
@@ -112,7 +114,7 @@ class _Users:
 
     def _write(self, t: float, who: str, path: str, op: str = "write", group: str = "") -> None:
         size = max(1, int(self.rng.lognormal(math.log(8000.0), 1.0)))
-        self.born.setdefault(path, (t, who))
+        self._bear(t, who, path)
         self.made.append(Operation(t, who, op, path, size=size, group=group))
         mine = self.recent[who]
         if path in mine:
@@ -120,41 +122,59 @@ class _Users:
         mine.append(path)
         del mine[:-50]
 
-    def _known(self, t: float, who: str) -> list[str]:
-        away = [o.t0 for o in self.outages if who in (o.a, o.b) and o.t0 <= t < o.t1]
-        seen_until = min([t, *away]) - NOTICE_S
-        return [path for path, (born, by) in self.born.items() if by == who or born <= seen_until]
+    def _bear(self, t: float, who: str, path: str) -> None:
+        if path not in self.born:
+            self.born[path] = (t, who)
+            self.ranks.append(path)
+            if len(self.ranks) > 2 * len(self.born) + 64:
+                self.ranks = list(self.born)
 
-    def _pick(self, known: list[str], who: str) -> str:
-        """Half the time a file this user had lately, else Zipf(1.0) over all that it knows."""
-        here = set(known)
-        mine = [path for path in self.recent[who] if path in here]
-        if mine and self.rng.random() < 0.5:
-            return mine[-1 - min(int(self.rng.geometric(0.3)) - 1, len(mine) - 1)]
-        u = float(self.rng.random())
-        return known[min(int(len(known) ** u) - 1 if len(known) > 1 else 0, len(known) - 1)]
+    def _is_known(self, path: str, who: str, until: float) -> bool:
+        born, by = self.born.get(path, (float("inf"), ""))
+        return by == who or born <= until
+
+    def _pick(self, t: float, who: str) -> str:
+        """Half the time a file this user had lately, else Zipf(1.0) over all that it knows; nothing when it knows none."""
+        until = min(t, self.away[who].begun(t)) - NOTICE_S
+        rng = self.rng
+        mine = [path for path in self.recent[who] if self._is_known(path, who, until)]
+        if mine and rng.random() < 0.5:
+            return mine[-1 - min(int(rng.geometric(0.3)) - 1, len(mine) - 1)]
+        for u in rng.random(32):
+            path = self.ranks[max(int(len(self.ranks) ** u) - 1, 0)] if self.ranks else ""
+            if self._is_known(path, who, until):
+                return path
+        known = [path for path in self.ranks if self._is_known(path, who, until)]
+        return known[int(rng.integers(len(known)))] if known else ""
 
 
-#: Acts of a case by scale.
+#: Acts of a case by scale; a year has its own, and its replicas.
 EDITS = {"tiny": 120, "small": 600, "large": 2000}
-CASES = ("pair", "team", "laptop", "long-offline", "skewed-clocks", "flapping", "lossy", "git-tree")
+YEARS = {"tiny": (2, 400), "small": (3, 10_000), "large": (10, 1_000_000)}
+CASES = (
+    "pair", "team", "laptop", "long-offline", "skewed-clocks", "flapping", "lossy", "git-tree", "rename-storm", "evicting", "year",
+)  # fmt: skip
 
 
-def generate(name: str, rng: np.random.Generator, edits: int) -> Schedule:
-    """The schedule of a built-in case with this many acts (`pair` has a tenth of `team`'s at the large scale)."""
+def generate(name: str, rng: np.random.Generator, edits: int, replicas: int = 3) -> Schedule:
+    """The schedule of a built-in case with this many acts; `replicas` counts for `year` alone."""
     if name not in CASES:
         raise unknown("case", name, CASES)
     files = max(10, min(300, edits // 7))
     three = Habits(3, edits, files)
     if name == "pair":
+        # A tenth of a team's acts at the large scale.
         habits = Habits(2, max(60, edits // 10) if edits > 600 else edits // 2, 20, think_s=60.0)
         span = habits.edits * habits.think_s / 2
         return _schedule(habits, rng, tuple(Outage(f * span, (f + 0.15) * span, "r0") for f in (0.2, 0.6)))
     if name == "team":
         return _schedule(Habits(5, edits, files, bursts=True), rng)
-    if name == "laptop":
+    if name in ("laptop", "evicting"):
         habits = replace(three, think_s=3 * DAY * 3 / edits)
-        return _schedule(habits, rng, tuple(Outage(d * DAY + 9 * HOUR, d * DAY + 17 * HOUR, "r0") for d in range(3)))
+        nights = _days(3, 9 * HOUR, 8 * HOUR)
+        if name == "laptop":
+            return _schedule(habits, rng, nights)
+        return replace(_schedule(replace(habits, reads=0.5), rng, nights), evicts={"r0": 2 * HOUR})
     if name == "long-offline":
         habits = replace(three, think_s=50 * DAY * 3 / edits)
         return _schedule(habits, rng, (Outage(5 * DAY, 40 * DAY, "r0"),))
@@ -166,7 +186,18 @@ def generate(name: str, rng: np.random.Generator, edits: int) -> Schedule:
         return _schedule(replace(three, think_s=6.0), rng, _flaps(rng, 2.0 * edits + 100.0))
     if name == "lossy":
         return replace(_schedule(three, rng), loss=0.10, duplication=0.05)
+    if name == "rename-storm":
+        span = edits * three.think_s / 3
+        storm = replace(three, shares=(0.30, 0.08, 0.05, 0.55, 0.02))
+        return _schedule(storm, rng, tuple(Outage(f * span, (f + 0.1) * span, "r0") for f in (0.2, 0.5, 0.8)))
+    if name == "year":
+        habits = Habits(replicas, edits, max(10, min(1000, edits // 10)), think_s=365 * DAY * replicas / edits)
+        return _schedule(habits, rng, _days(365, 9 * HOUR, 8 * HOUR))
     return _schedule(Habits(3, edits // 4, files, group=(3, 40), shares=(0.5, 0.1, 0.05, 0.05, 0.3)), rng)
+
+
+def _days(many: int, start: float, length: float) -> tuple[Outage, ...]:
+    return tuple(Outage(d * DAY + start, d * DAY + start + length, "r0") for d in range(many))
 
 
 def _schedule(habits: Habits, rng: np.random.Generator, outages: tuple[Outage, ...] = ()) -> Schedule:

@@ -1,0 +1,380 @@
+"""The state folder of one replica: its versions, what its directory shows of them, and its link registers, in SQLite (WAL).
+
+Every change is one transaction. `shown` is what lies on disk and which version it came from; `want` is what should lie there instead, until
+it does. A scan explains the difference of disk and `shown` by versions; placing brings the disk from `shown` to `want`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from armillary.errors import InputError, one_line
+
+from ..link_register import Phase, Register
+from ..versions import ID_BYTES, Item, Version, VersionStore
+from . import durable, wire
+from .entries import HASH_BYTES, KINDS, Entry, Kind, Stat, entry, entry_version, raw, text
+
+FORMAT = 1
+#: A transaction carries about this many versions and bytes of contents; more only where one version's content is gone under a later one.
+BATCH, BATCH_BYTES = 4096, 1 << 28
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE versions (id TEXT PRIMARY KEY, file TEXT NOT NULL, parents TEXT NOT NULL, path BLOB NOT NULL, kind INTEGER NOT NULL,
+                       mode INTEGER NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL, groups TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE log (seq INTEGER PRIMARY KEY, author TEXT NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, UNIQUE (author, number));
+CREATE TABLE heads (id TEXT PRIMARY KEY, file TEXT NOT NULL, path BLOB NOT NULL, live INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX heads_of ON heads (file);
+CREATE INDEX heads_at ON heads (path);
+CREATE TABLE shown (path BLOB PRIMARY KEY, id TEXT NOT NULL, kind INTEGER NOT NULL, mode INTEGER NOT NULL, data BLOB NOT NULL,
+                    size INTEGER NOT NULL, mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, ino INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX shown_id ON shown (id);
+CREATE INDEX shown_data ON shown (data);
+CREATE TABLE want (path BLOB PRIMARY KEY, id TEXT) WITHOUT ROWID;
+CREATE TABLE copies (path BLOB PRIMARY KEY, base BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX copies_of ON copies (base);
+CREATE TABLE splits (file TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE links (peer TEXT PRIMARY KEY, epoch INTEGER, n INTEGER, phase TEXT, digest TEXT, staged BLOB, outgoing BLOB,
+                    finished_n INTEGER, finished_digest TEXT, asked INTEGER, summary BLOB) WITHOUT ROWID;
+"""
+_VERSION = "v.id, v.file, v.parents, v.path, v.kind, v.mode, v.size, v.data, v.groups"
+
+
+class Shown(NamedTuple):
+    """What lies at a path, which version it came from, and how it looked when that was last known."""
+
+    path: bytes
+    id: str
+    kind: Kind
+    mode: int
+    data: str
+    stat: Stat
+
+    @property
+    def entry(self) -> Entry:
+        """Its content."""
+        return Entry(self.kind, self.mode, self.stat.size, self.data)
+
+
+class DirectoryStore(VersionStore):
+    """The versions of one replica on disk, with the interface that links use. One process at a time.
+
+    `root` is the directory; `keep` False leaves no trace: everything is rolled back on `close`.
+    """
+
+    def __init__(self, root: Path, folder: Path, *, durably: bool, keep: bool) -> None:
+        self.root, self.folder, self.durably, self.keep = root, folder, durably, keep
+        self.staging = folder / "staging"
+        self.where = str(folder)
+        self.limit = None
+        self._depth = 0
+        self._lock = -1
+        there = (folder / "state.sqlite").exists()
+        if keep:
+            self.staging.mkdir(parents=True, exist_ok=True)
+        if keep or there:
+            self._hold_alone()
+        try:
+            self._open(str(folder / "state.sqlite") if keep or there else ":memory:")
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise InputError(f"found {one_line(str(error))}; expected the state of a replica", where=self.where) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold_alone(self) -> None:
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = -1
+            raise InputError("found it in use by another process; expected to be alone", where=self.where) from None
+
+    def _open(self, target: str) -> None:
+        self._database = sqlite3.connect(target, isolation_level=None, timeout=60)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute(f"PRAGMA synchronous = {'FULL' if self.durably else 'OFF'}")
+        self._database.execute("PRAGMA cache_size = -65536")
+        if not self.keep:
+            self._begin()
+        new = not self.rows("SELECT 1 FROM sqlite_master WHERE name = 'meta'")
+        root = self.root.stat()
+        if new:
+            facts = {"format": FORMAT, "me": secrets.token_hex(ID_BYTES), "root": root.st_ino, "path": raw(str(self.root.resolve()))}
+            with self.transaction():
+                for statement in SCHEMA.split(";"):
+                    self._database.execute(statement)
+                self._database.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        found = dict(self.rows("SELECT key, value FROM meta"))
+        if found.get("format") != FORMAT:
+            raise InputError(f"found state of version {found.get('format')}; expected version {FORMAT}", where=self.where)
+        if found["root"] != root.st_ino:
+            other = one_line(text(found["path"]), 120)
+            said = f'found the state of another directory ("{other}"); expected that of "{one_line(str(self.root), 120)}"'
+            raise InputError(f"{said}. If this is a copy, remove the state folder: nothing is deleted for it", where=self.where)
+        self.me = str(found["me"])
+        #: The names of complete contents in staging.
+        self.ready = {name for name in os.listdir(self.staging) if len(name) == 2 * HASH_BYTES} if self.keep else set()
+        self.counts = dict(self.rows("SELECT author, MAX(number) FROM log GROUP BY author"))
+
+    def close(self) -> None:
+        """Gives the folder back; nothing is lost without it."""
+        database = getattr(self, "_database", None)
+        if database is not None:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            database.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def rows(self, query: str, values: Iterable[Any] = ()) -> list[Any]:
+        """All rows of a query."""
+        return self._database.execute(query, tuple(values)).fetchall()
+
+    def run(self, query: str, values: Iterable[tuple[Any, ...]]) -> None:
+        """A statement for each of some rows of values."""
+        self._database.executemany(query, values)
+
+    def _begin(self) -> None:
+        self._depth = 1
+        self._database.execute("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and on the device when it ends; within another one a part of that."""
+        if self._depth:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            return
+        self._begin()
+        counts = dict(getattr(self, "counts", {}))
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self.counts = counts
+            raise
+        finally:
+            self._depth = 0
+        durable.wrote()
+
+    # Versions.
+
+    def create(self, made: Version) -> None:
+        """Adds a version of our own."""
+        self.insert([((self.me, self.counts.get(self.me, 0) + 1), made)])
+
+    def insert(self, items: Iterable[Item]) -> list[Version]:
+        """Adds versions that are closed under parents; those that were not there are returned. A repeat changes nothing."""
+        new = []
+        with self.transaction():
+            run = self._database.execute
+            for (author, number), one in items:
+                if number != self.counts.get(author, 0) + 1:
+                    continue
+                self.counts[author] = number
+                run("INSERT INTO log (author, number, id) VALUES (?, ?, ?)", (author, number, one.id))
+                holds = entry(one)
+                row = (0, 0, 0, b"") if holds is None else (1 + KINDS.index(holds.kind), holds.mode, holds.size, raw(holds.data))
+                path = raw(one.path)
+                added = run("INSERT OR IGNORE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                            (one.id, one.file, " ".join(one.parents), path, *row, one.group)).rowcount  # fmt: skip
+                if added:
+                    for parent in one.parents:
+                        run("DELETE FROM heads WHERE id = ?", (parent,))
+                    run("INSERT INTO heads VALUES (?, ?, ?, ?)", (one.id, one.file, path, int(holds is not None)))
+                    new.append(one)
+        return new
+
+    def summary(self) -> dict[str, int]:
+        """How many versions of each author are here."""
+        return dict(self.counts)
+
+    def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
+        """What a store with that summary lacks, parents first; about a batch of it.
+
+        Every file's version in it is a head here, or lies below another in it: contents of the others are gone.
+        """
+        lacks = [(author, theirs.get(author, 0)) for author, count in self.counts.items() if theirs.get(author, 0) < count]
+        if not lacks:
+            return ()
+        first = min(self.rows("SELECT seq FROM log WHERE author = ? AND number = ?", (a, n + 1))[0][0] for a, n in lacks)
+        found = self._database.execute(f"SELECT l.author, l.number, h.id, {_VERSION} FROM log l JOIN versions v ON v.id = l.id "
+                                       "LEFT JOIN heads h ON h.id = l.id WHERE l.seq >= ? ORDER BY l.seq", (first,))  # fmt: skip
+        out: list[Item] = []
+        seen: set[str] = set()
+        gone: set[str] = set()
+        size = 0
+        for author, number, head, *row in found:
+            if number <= theirs.get(author, 0):
+                continue
+            one = _version(row)
+            out.append(((author, number), one))
+            gone.difference_update(one.parents)
+            holds = entry(one)
+            if head is None and one.id not in seen and holds is not None and holds.kind == "file":
+                gone.add(one.id)
+            elif holds is not None:
+                size += holds.size
+            seen.add(one.id)
+            if (len(out) >= BATCH or size >= BATCH_BYTES) and not gone:
+                break
+        found.close()
+        return tuple(out)
+
+    def is_closed(self, items: Iterable[Item]) -> bool:
+        """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""
+        here: set[str] = set()
+        counts = dict(self.counts)
+        for (author, number), one in items:
+            if number > counts.get(author, 0) + 1 or not all(p in here or self.has(p) for p in one.parents):
+                return False
+            if one.id != entry_version(one.parents, one.file, one.path, entry(one), one.group).id:
+                return False
+            counts[author] = max(number, counts.get(author, 0))
+            here.add(one.id)
+        return True
+
+    def has(self, id: str) -> bool:
+        """Whether a version is here."""
+        return bool(self.rows("SELECT 1 FROM versions WHERE id = ?", (id,)))
+
+    def get(self, id: str) -> Version:
+        """A version that is here."""
+        return _version(self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))[0])
+
+    def is_head(self, id: str) -> bool:
+        """Whether nothing here was made from it."""
+        return bool(self.rows("SELECT 1 FROM heads WHERE id = ?", (id,)))
+
+    def heads_of(self, file: str) -> list[Version]:
+        """The heads of a file, deletes too, by id."""
+        query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.file = ? ORDER BY h.id"
+        return [_version(row) for row in self.rows(query, (file,))]
+
+    def heads_at(self, path: str) -> list[Version]:
+        """The living heads whose path this is, by id."""
+        query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.path = ? AND h.live ORDER BY h.id"
+        return [_version(row) for row in self.rows(query, (raw(path),))]
+
+    def has_below(self, path: str) -> bool:
+        """Whether a living head lies below this path, so that it must be a directory."""
+        low, high = raw(path) + b"/", raw(path) + b"0"
+        return bool(self.rows("SELECT 1 FROM heads WHERE path > ? AND path < ? AND live LIMIT 1", (low, high)))
+
+    def forget_deletes(self) -> None:
+        """Takes deletes out of the heads that are their files' only heads and that every known replica has; the versions stay."""
+        summaries = self.summaries()
+        if not summaries:
+            return
+        with self.transaction():
+            query = """SELECT h.id, l.author, l.number FROM heads h JOIN log l ON l.id = h.id WHERE NOT h.live
+                       AND NOT EXISTS (SELECT 1 FROM heads o WHERE o.file = h.file AND o.id <> h.id)"""
+            for id, author, number in self.rows(query):
+                if all(theirs.get(author, 0) >= number for theirs in summaries):
+                    self.run("DELETE FROM heads WHERE id = ?", [(id,)])
+
+    # What lies on disk.
+
+    def shown_at(self, path: str | bytes) -> Shown | None:
+        """What is known to lie at a path."""
+        found = self.rows("SELECT * FROM shown WHERE path = ?", (raw(path) if isinstance(path, str) else path,))
+        return shown_row(found[0]) if found else None
+
+    def shown_with(self, data: str) -> list[Shown]:
+        """The files that hold this content."""
+        return [shown_row(row) for row in self.rows("SELECT * FROM shown WHERE data = ? AND kind = 1 LIMIT 4", (raw(data),))]
+
+    def is_shown(self, id: str) -> bool:
+        """Whether a version lies on disk under some name."""
+        return bool(self.rows("SELECT 1 FROM shown WHERE id = ?", (id,)))
+
+    def keep_shown(self, rows: Iterable[Shown]) -> None:
+        """Records what lies on disk."""
+        self.run("INSERT OR REPLACE INTO shown VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 ((r.path, r.id, 1 + KINDS.index(r.kind), r.mode, raw(r.data), *r.stat) for r in rows))  # fmt: skip
+
+    def drop_shown(self, paths: Iterable[bytes]) -> None:
+        """Records that nothing of ours lies there."""
+        self.run("DELETE FROM shown WHERE path = ?", ((path,) for path in paths))
+
+    def shown_wanted(self) -> dict[bytes, Shown]:
+        """What is known to lie at the paths where something is still to be placed."""
+        return {row[0]: shown_row(row) for row in self.rows("SELECT s.* FROM want w JOIN shown s ON s.path = w.path")}
+
+    def wanted(self) -> list[tuple[bytes, Version | None]]:
+        """What is still to be placed: path and version, None for nothing."""
+        return [(row[0], None if row[1] is None else _version(row[1:])) for row in self.rows(
+            f"SELECT w.path, {_VERSION} FROM want w LEFT JOIN versions v ON v.id = w.id ORDER BY w.path")]  # fmt: skip
+
+    def conflicts(self) -> tuple[str, ...]:
+        """The paths with more than one living head: their copies, and all names of a file that was given two."""
+        found = {text(path) for (path,) in self.rows("SELECT path FROM copies")}
+        found |= {text(path) for (path,) in self.rows("SELECT h.path FROM splits s JOIN heads h ON h.file = s.file WHERE h.live")}
+        return tuple(sorted(found))
+
+    # Links.
+
+    def register(self, peer: str) -> Register:
+        """The register of the link to a peer; a new one for a stranger."""
+        found = self.rows("SELECT epoch, n, phase, digest, staged, outgoing, finished_n, finished_digest, asked FROM links WHERE peer = ?",
+                          (peer,))  # fmt: skip
+        if not found:
+            return Register()
+        epoch, n, phase, digest, staged, outgoing, finished_n, finished_digest, asked = found[0]
+        items = [wire.read_items(wire.Reader(kept, self.where), "") for kept in (staged, outgoing)]
+        return Register(epoch, n, Phase(phase), digest, items[0], items[1], (finished_n, finished_digest), asked)
+
+    def keep_register(self, peer: str, r: Register, changed: Iterable[str]) -> None:
+        """Writes a register; of what may be long only what changed."""
+        changed = set(changed)
+        with self.transaction():
+            self.run("INSERT OR IGNORE INTO links VALUES (?, 1, 1, 'idle', '', x'00', x'00', 0, '', 0, x'00')", [(peer,)])
+            self.run("UPDATE links SET epoch = ?, n = ?, phase = ?, digest = ?, finished_n = ?, finished_digest = ?, asked = ? "
+                     "WHERE peer = ?", [(r.epoch, r.n, r.phase.value, r.digest, *r.finished, r.asked, peer)])  # fmt: skip
+            for column, items in (("staged", r.staged), ("outgoing", r.outgoing)):
+                if column in changed:
+                    self.run(f"UPDATE links SET {column} = ? WHERE peer = ?", [(wire.items_bytes(items), peer)])
+
+    def keep_summary(self, peer: str, summary: Mapping[str, int]) -> None:
+        """Records what a peer is known to have."""
+        with self.transaction():
+            self.run("UPDATE links SET summary = ? WHERE peer = ?", [(wire.write_summary(wire.Writer(), summary).done(), peer)])
+
+    def summaries(self) -> list[dict[str, int]]:
+        """What each known replica has."""
+        return [wire.read_summary(wire.Reader(kept, self.where)) for (kept,) in self.rows("SELECT summary FROM links")]
+
+    def staged(self) -> set[str]:
+        """The contents that open transactions or pending placements need."""
+        needed = {row[0].decode() for row in self.rows("SELECT v.data FROM want w JOIN versions v ON v.id = w.id WHERE v.kind = 1")}
+        for (peer,) in self.rows("SELECT peer FROM links"):
+            needed |= {holds.data for _, one in self.register(peer).staged if (holds := entry(one)) is not None and holds.kind == "file"}
+        return needed
+
+
+def shown_row(row: tuple[Any, ...]) -> Shown:
+    """A row of `shown`."""
+    path, id, kind, mode, data, *rest = row
+    return Shown(path, id, KINDS[kind - 1], mode, text(data), Stat(*rest))
+
+
+def _version(row: Iterable[Any]) -> Version:
+    id, file, parents, path, kind, mode, size, data, group = row
+    holds = Entry(KINDS[kind - 1], mode, size, text(data)) if kind else None
+    return Version(id, file, tuple(parents.split()), text(path), holds, group, ())  # type: ignore[arg-type]

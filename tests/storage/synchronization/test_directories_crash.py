@@ -1,0 +1,191 @@
+"""SIGKILL after every single persisted write, of either end or of both: no version lost, none applied twice, trees equal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from directory_trees import STATE, contents, tree
+
+from armillary.crc32c import crc32c
+from armillary.errors import InputError
+from armillary.storage.synchronization.directories import Replica, Transport, converse, durable, store, sync
+
+# Children are forked: what they need is loaded once, here.
+crc32c(b"")
+
+
+def prepare(folder: Path) -> tuple[Path, Path]:
+    """Two directories that were in sync, and then changed on both sides in all ways."""
+    a, b = folder / "a", folder / "b"
+    shutil.rmtree(folder, ignore_errors=True)
+    for root in (a, b):
+        root.mkdir(parents=True)
+    for name in ("edit", "delete", "old", "clash", "swap"):
+        (a / name).write_bytes(b"base " + name.encode())
+    (a / "dir").mkdir()
+    (a / "dir/x").write_bytes(b"inner")
+    sync(a, b, durable=False)
+    (a / "edit").write_bytes(b"edited")
+    (a / "old").rename(a / "new")
+    (b / "old").write_bytes(b"edited under the old name")
+    (a / "clash").write_bytes(b"left")
+    (b / "clash").write_bytes(b"right")
+    # What is new is made before anything is removed, or it may get a removed file's number and pass for it under a new name.
+    (b / "made").mkdir()
+    (b / "made/in").write_bytes(b"now a directory")
+    (a / "made").write_bytes(b"now a file")
+    os.symlink("edit", b / "link")
+    (b / "delete").unlink()
+    (b / "swap").unlink()
+    (b / "made").rename(b / "swap")
+    shutil.rmtree(a / "dir")
+    (a / "made").rename(a / "dir")
+    return a, b
+
+
+EXPECTED = sorted([b"edited", b"edited under the old name", b"left", b"right", b"now a directory", b"now a file"])
+
+
+def killed_after(k: int) -> Callable[[], None]:
+    left = [k]
+
+    def count() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+def child(work: Callable[[], None], k: int) -> int:
+    """Runs something in a process that is killed after its k-th persisted write (0: never); returns its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        if k:
+            durable.after_write = killed_after(k)
+        work()
+        code = 0
+    except InputError:
+        code = 2
+    finally:
+        os._exit(code)
+
+
+def wait(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def talk(root: Path, end: socket.socket) -> None:
+    with Replica(root, durable=False) as replica:
+        converse(replica, Transport(end.recv, end.sendall))
+
+
+def exchange(a: Path, b: Path, victim: int, k: int) -> list[int]:
+    """Two processes over a socket; `victim` is killed after its k-th persisted write. Exit statuses."""
+    ends = socket.socketpair()
+
+    def work(me: int) -> Callable[[], None]:
+        def run() -> None:
+            ends[1 - me].close()
+            talk((a, b)[me], ends[me])
+
+        return run
+
+    pids = [child(work(me), k if me == victim else 0) for me in (0, 1)]
+    for end in ends:
+        end.close()
+    return [wait(pid) for pid in pids]
+
+
+def versions(root: Path) -> list[tuple[str, int, str]]:
+    with Replica(root, durable=False) as replica:
+        found = replica.store.rows("SELECT author, number, id FROM log ORDER BY author, number")
+        by_author: dict[str, list[int]] = {}
+        for author, number, _ in found:
+            by_author.setdefault(author, []).append(number)
+        for numbers in by_author.values():
+            assert numbers == list(range(1, len(numbers) + 1))
+        assert replica.store.rows("SELECT COUNT(*) FROM want") == [(0,)]
+        return found
+
+
+def check(a: Path, b: Path, count: int | None) -> int:
+    """Resumes, then: all there, once, on both sides, nothing left to do; returns the number of different versions."""
+    for _ in range(3):
+        report = sync(a, b, durable=False)
+    assert (report.to_left, report.to_right, report.transactions) == ((), (), 0)
+    assert report.status == "conflict"
+    assert tree(a) == tree(b)
+    assert contents(a) == EXPECTED
+    assert set(os.listdir(a)) - {report.conflicts[0], STATE} == {"edit", "new", "clash", "swap", "dir", "link"}
+    assert versions(a) == versions(b)
+    different = len({id for _, _, id in versions(a)})
+    # A version for each thing a user did, and one merge: a crash makes no other.
+    assert count is None or different == count
+    for root in (a, b):
+        assert os.listdir(root / STATE / "staging") == []
+    return different
+
+
+@pytest.fixture(autouse=True)
+def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least three transactions for what `prepare` does."""
+    monkeypatch.setattr(store, "BATCH", 3)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_either_end_is_killed_after_each_persisted_write(tmp_path: Path, victim: int) -> None:
+    a, b = prepare(tmp_path / "t")
+    assert exchange(a, b, victim, 0) == [0, 0]
+    with Replica(a, durable=False) as replica:
+        assert replica.store.rows("SELECT n FROM links")[0][0] >= 4
+    count = check(a, b, None)
+    k = 0
+    while True:
+        k += 1
+        a, b = prepare(tmp_path / "t")
+        codes = exchange(a, b, victim, k)
+        if codes[victim] == 0:
+            break
+        assert codes[victim] == -signal.SIGKILL, (k, codes)
+        assert codes[1 - victim] in (0, 2), (k, codes)
+        check(a, b, count)
+    assert k > 30
+
+
+def test_both_ends_are_killed_after_each_persisted_write(tmp_path: Path) -> None:
+    count = None
+    k = step = 0
+    while True:
+        k += 1
+        a, b = prepare(tmp_path / "t")
+        code = wait(child(lambda a=a, b=b: sync(a, b, durable=False), k))  # type: ignore[misc]
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        step += 1
+        # Killed again on the way back, at a place that moves.
+        wait(child(lambda a=a, b=b: sync(a, b, durable=False), 1 + step % 7))  # type: ignore[misc]
+        count = check(a, b, count)
+    assert k > 50
+
+
+def test_a_kill_during_the_first_scan_leaves_nothing_half_done(tmp_path: Path) -> None:
+    for k in range(1, 12):
+        a, b = tmp_path / f"a{k}", tmp_path / f"b{k}"
+        a.mkdir()
+        b.mkdir()
+        (a / "f").write_bytes(b"x")
+        wait(child(lambda a=a, b=b: sync(a, b, durable=False), k))  # type: ignore[misc]
+        assert sync(a, b, durable=False).status == "in sync"
+        assert tree(a) == tree(b)
+        assert contents(b) == [b"x"]
