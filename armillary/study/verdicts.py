@@ -2,7 +2,8 @@
 
 With [L, U] the interval, f the figure, c the least that counts as held and z the value of no effect:
 held is f ≥ c and L > z; held in part is L > z with f < c, or held on some of several kinds of case and reversed (U < z) on none, or
-a level met by f alone; everything else that was tried is not held. Three cases, or five measured repeats, are the least for *held*.
+a level met by f alone; everything else that was tried is not held. Where c is below z ("at least 0.9 of the best"), c takes the
+place of z: held is L ≥ c, held in part f ≥ c. Three cases, or five measured repeats, are the least for *held*.
 No correction is made for judging many claims at once.
 """
 
@@ -153,6 +154,8 @@ def _gain(claim: Claim, metric: Metric, spread: Interval, no_effect: float) -> _
     held, _ = _converted(claim.by, claim.honest, better) if claim.honest else claim.by.bounds(better)
     part = None if claim.part is None else _converted(claim.by, (claim.part, None), better)[0]
     bound = -math.inf if held is None else held
+    if bound < no_effect:
+        return _no_worse(spread, bound, part)
     if spread.low <= no_effect:
         return _Judged(NOT_HELD, "the interval reaches no effect", spread, no_effect)
     if spread.figure >= bound * (1 - 1e-12) - 1e-15:
@@ -160,6 +163,15 @@ def _gain(claim: Claim, metric: Metric, spread: Interval, no_effect: float) -> _
     if part is not None and spread.figure < part:
         return _Judged(NOT_HELD, "better, but by less than counts in part", spread, no_effect)
     return _Judged(IN_PART, "better, but by less than the bound", spread, no_effect)
+
+
+def _no_worse(spread: Interval, bound: float, part: float | None) -> _Judged:
+    """A claim to be almost as good as the baseline: it is the bound, not the absence of an effect, that has to be kept clear of."""
+    if spread.low >= bound:
+        return _Judged(HELD, "the whole interval is above the bound", spread, bound)
+    if spread.figure >= (bound if part is None else min(part, bound)):
+        return _Judged(IN_PART, "the figure is above what counts, the interval is not above the bound", spread, bound)
+    return _Judged(NOT_HELD, "the figure is below the bound", spread, bound)
 
 
 def _level(claim: Claim, by: Level, ours: Mapping[str, Mapping[int, float]]) -> _Judged:

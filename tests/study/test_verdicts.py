@@ -122,6 +122,18 @@ HALF = {"cost": {"new": steady(50, 50, 50, 50), "old": steady(100, 100, 100, 100
             Claim("cost", over="old", by=Gain(ratio=(1.0, None))), "not held", None, id="interval reaches no effect",
         ),
         pytest.param(
+            {"cost": {"new": steady(104, 106, 105, 105), "old": steady(100, 100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(0.9, None))), "held", None, id="almost as good, as claimed",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(100, 118, 95, 117), "old": steady(100, 100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(0.9, None))), "held in part", None, id="almost as good, not on all",
+        ),
+        pytest.param(
+            {"cost": {"new": steady(130, 131, 129, 130), "old": steady(100, 100, 100, 100)}},
+            Claim("cost", over="old", by=Gain(ratio=(1.0, None)), honest=(0.9, None), part=0.8, why="x"), "not held", None, id="not almost as good",
+        ),
+        pytest.param(
             {"cost": {"new": steady(50, 100, 100, 100), "old": steady(100, 100, 100, 100)}},
             Claim("cost", over="old", by=Gain(ratio=(1.8, None)), aggregate="max"), "not held", 2.0, id="up to, on one lucky case",
         ),
