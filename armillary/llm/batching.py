@@ -289,6 +289,31 @@ def wanted(s, q, r):
 
 
 @kernel
+def put_one_back(s, r, kinds):
+    """Puts the last that runs back to waiting, or with WORST the least important and latest: (its place, its tokens in the iteration)."""
+    at = s.eng[r, RUNS] - 1
+    if kinds & WORST:
+        for k in range(s.eng[r, RUNS] - 1):
+            x, y = s.lists[r, RUN_LIST, k], s.lists[r, RUN_LIST, at]
+            later = s.seq[x, PRIORITY] == s.seq[y, PRIORITY] and s.when[x, ARRIVED] > s.when[y, ARRIVED]
+            if s.seq[x, PRIORITY] > s.seq[y, PRIORITY] or later:
+                at = k
+    victim = s.lists[r, RUN_LIST, at]
+    tokens = np.int64(0)
+    for k in range(s.eng[r, CHOSEN]):
+        if s.lists[r, CHOICE, k] == victim:
+            tokens = s.lists[r, SHARES, k]
+            for m in range(k, s.eng[r, CHOSEN] - 1):
+                s.lists[r, CHOICE, m] = s.lists[r, CHOICE, m + 1]
+                s.lists[r, SHARES, m] = s.lists[r, SHARES, m + 1]
+            s.eng[r, CHOSEN] -= 1
+            break
+    leave_running(s, victim, r)
+    preempt(s, victim, r)
+    return at, tokens
+
+
+@kernel
 def run_running(s, r, budget, kinds):
     """Goes through those that run, in order: tokens and blocks while they last; without blocks, one is put back.
 
@@ -307,36 +332,17 @@ def run_running(s, r, budget, kinds):
         n = min(wanted(s, q, r), budget)
         if s.eng[r, LONG_PREFILL] > 0:
             n = min(n, s.eng[r, LONG_PREFILL])
-        gone = False
-        while (s.seq[q, COMPUTED] + n + size - 1) // size - s.seq[q, HELD] > s.eng[r, FREE]:
-            at = s.eng[r, RUNS] - 1
-            if kinds & WORST:
-                for k in range(s.eng[r, RUNS] - 1):
-                    x, y = s.lists[r, RUN_LIST, k], s.lists[r, RUN_LIST, at]
-                    if s.seq[x, PRIORITY] > s.seq[y, PRIORITY] or (
-                        s.seq[x, PRIORITY] == s.seq[y, PRIORITY] and s.when[x, ARRIVED] > s.when[y, ARRIVED]
-                    ):
-                        at = k
-            victim = s.lists[r, RUN_LIST, at]
-            for k in range(s.eng[r, CHOSEN]):
-                if s.lists[r, CHOICE, k] == victim:
-                    budget += s.lists[r, SHARES, k]
-                    for m in range(k, s.eng[r, CHOSEN] - 1):
-                        s.lists[r, CHOICE, m] = s.lists[r, CHOICE, m + 1]
-                        s.lists[r, SHARES, m] = s.lists[r, SHARES, m + 1]
-                    s.eng[r, CHOSEN] -= 1
-                    break
-            leave_running(s, victim, r)
-            preempt(s, victim, r)
-            put_back = True
-            if at <= i:
-                i -= 1
-            if victim == q:
-                gone = True
-                break
-        if gone:
-            break
-        grow(s, q, r, n)
+        # Only one that fills its last block, or needs another, has to look: divisions are what a decode would cost most.
+        if s.seq[q, COMPUTED] + n >= s.seq[q, HELD] * size or s.eng[r, RESERVE] > 0:
+            while (s.seq[q, COMPUTED] + n + size - 1) // size - s.seq[q, HELD] > s.eng[r, FREE]:
+                at, tokens = put_one_back(s, r, kinds)
+                budget += tokens
+                put_back = True
+                if at == i:
+                    return budget, True
+                if at < i:
+                    i -= 1
+            grow(s, q, r, n)
         use_adapter(s, q, r)
         choose(s, q, r, n)
         budget -= n
@@ -433,7 +439,7 @@ def vllm(s, r):
     """vLLM's (V1): a budget of tokens, running ones first, prompts cut to what is left; without blocks the last goes back."""
     begin(s, r)
     budget, put_back = run_running(s, r, s.eng[r, BUDGET], np.int64(DECODES | PROMPTS))
-    if not put_back:
+    if not put_back and s.eng[r, WAITS] > 0:
         run_waiting(s, r, budget, np.int64(NO_RESERVE))
 
 
@@ -444,7 +450,7 @@ def sarathi(s, r):
     budget, put_back = run_running(s, r, s.eng[r, BUDGET], np.int64(DECODES))
     if not put_back:
         budget, put_back = run_running(s, r, budget, np.int64(PROMPTS))
-    if not put_back:
+    if not put_back and s.eng[r, WAITS] > 0:
         run_waiting(s, r, budget, np.int64(NO_RESERVE))
 
 

@@ -66,11 +66,12 @@ class Engine:
 
     def __init__(
         self, model: Tiny, *, max_seqs: int = 64, blocks: int = 512, block: int = 16, max_batched_tokens: int = 256,
-        policy: str = "vllm", prefix_cache: bool = True, max_requests: int = 1024, long_prefill_threshold: int = 0, slots: int | None = None,
+        policy: str = "vllm", prefix_cache: bool = True, max_requests: int = 1024, long_prefill_threshold: int = 0,
+        slots: int | None = None,
     ) -> None:  # fmt: skip
         if policy not in POLICIES or policy in ("static", "orca", "sjf-oracle"):
             raise InputError(
-                f"policy: found {policy!r}; expected vllm, sarathi, sglang or priority: others need to know the output's length"
+                f"policy: found {policy!r}; expected vllm, sarathi, sglang or priority (others need to know the output's length)"
             )
         if min(max_seqs, blocks, block, max_batched_tokens, max_requests) < 1:
             raise InputError("max_seqs, blocks, block, max_batched_tokens, max_requests: expected at least 1 of each")

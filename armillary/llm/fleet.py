@@ -42,7 +42,8 @@ class Fleet:
     """Replicas and how requests are given to them.
 
     `router` is a name of `loop.ROUTERS`, or a function (serving, request) -> replica. `handover` says how long the KV of a request takes
-    from a prefill replica to a decode replica: a function (serving, request, from, to) -> seconds.
+    from a prefill replica to a decode replica: a function (serving, request, from, to) -> seconds. While `most_waiting` requests wait
+    in all, the front door is shut and later ones stay outside, in order (0: never); their latency counts from their own arrival.
     """
 
     replicas: Sequence[Replica]
@@ -51,6 +52,7 @@ class Fleet:
     weights: Sequence[float] | None = None
     handover: Callable[[Serving, int, int, int], float] | None = None
     seed: int = 0
+    most_waiting: int = 0
 
     def __post_init__(self) -> None:
         if not self.replicas:
@@ -59,6 +61,8 @@ class Fleet:
             raise unknown("router", self.router, rt.ROUTERS[:-1])
         if self.staleness_s < 0:
             raise InputError(f"staleness_s: found {self.staleness_s}; expected 0 or more")
+        if self.most_waiting < 0:
+            raise InputError(f"most_waiting: found {self.most_waiting}; expected 0 or more")
         weights = self.weights
         if weights is not None and (len(weights) != len(self.replicas) or min(weights) < 0 or sum(weights) <= 0):
             raise InputError(f"weights: expected {len(self.replicas)} numbers of 0 or more, not all 0")
@@ -120,7 +124,7 @@ class Serving:
         self.routing = rt.Routing(
             rt.ROUTERS.index(router) if isinstance(router, str) else rt.CUSTOM, float(self.fleet.staleness_s), int(self.fleet.seed),
             np.ones(count) if self.fleet.weights is None else np.asarray(self.fleet.weights, float), np.zeros(count, np.int64),
-            np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(1, -np.inf),
+            np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(1, -np.inf), int(self.fleet.most_waiting),
         )  # fmt: skip
         self._parked: list[int] = []
         self._pending: list[tuple[float, int, Callable[[], None]]] = []
@@ -184,10 +188,20 @@ class Serving:
         tokens = max(r.max_batched_tokens for r in self.fleet.replicas) + 2
         seqs = max(r.max_seqs * (1 + r.draft) for r in self.fleet.replicas) + 2
         body, head = np.empty((len(costs), tokens)), np.empty((len(costs), seqs))
-        rate = np.empty((len(costs), 8))
+        rate = np.empty((len(costs), 9))
         for r, c in enumerate(costs):
             body[r], head[r] = _dense(c.tokens, c.body_s, tokens), _dense(c.tokens, c.head_s, seqs)
-            rate[r] = c.pair_s, c.context_s, c.computed_s, c.adapter_s, c.rank_token_s, c.host_s, c.running_s, c.waiting_s
+            rate[r] = (
+                c.pair_s,
+                c.context_s,
+                c.computed_s,
+                c.adapter_s,
+                c.rank_token_s,
+                c.host_s,
+                c.running_s,
+                c.waiting_s,
+                c.adapter_token_s,
+            )
         return lp.Prices(body, head, rate, np.asarray(ranks, float))
 
     def _measures(self, n: int) -> lp.Measures:

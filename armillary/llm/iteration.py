@@ -23,6 +23,7 @@ class CostArrays(NamedTuple):
     host_s: float  # for the iteration
     running_s: float  # for each running request
     waiting_s: float  # for each waiting request
+    adapter_token_s: float = 0.0  # for each distinct adapter times each new token: kernels that pass over all tokens for every adapter
 
 
 class IterationCost(Protocol):
@@ -43,10 +44,12 @@ class AffineCost:
     adapter: float = 0.0
     running: float = 0.0
     waiting: float = 0.0
+    adapter_token: float = 0.0
 
     def arrays(self) -> CostArrays:
         """A table of two points: exact beyond them too, since the last slope is carried on."""
         grid = np.array([0.0, 1.0])
         return CostArrays(
-            grid, self.token * grid, np.zeros(2), 0.0, 0.0, self.computed, self.adapter, 0.0, self.start, self.running, self.waiting
-        )
+            grid, self.token * grid, np.zeros(2), 0.0, 0.0, self.computed, self.adapter, 0.0, self.start, self.running, self.waiting,
+            self.adapter_token,
+        )  # fmt: skip

@@ -75,7 +75,7 @@ class Prices(NamedTuple):
 
     body: np.ndarray  # float64 [replica, tokens]
     head: np.ndarray  # float64 [replica, sequences]
-    rate: np.ndarray  # float64 [replica, 8]: pair, context, computed, adapter, rank·token, host, running, waiting
+    rate: np.ndarray  # float64 [replica, 9]: pair, context, computed, adapter, rank·token, host, running, waiting, adapter·token
     rank: np.ndarray  # float64 [adapter]
 
 
@@ -137,7 +137,7 @@ def _price(s, m, prices, r):
     seconds = (
         _read(prices.body, r, total) + _read(prices.head, r, sequences) + rate[0] * pairs + rate[1] * context + rate[2] * before
         + rate[3] * s.eng[r, DISTINCT] + rate[4] * rank_tokens + rate[5] + rate[6] * s.eng[r, RUNS] + rate[7] * s.eng[r, WAITS]
-        + s.clock[r, EXTRA]
+        + rate[8] * s.eng[r, DISTINCT] * total + s.clock[r, EXTRA]
     )  # fmt: skip
     return seconds, (rate[1] + rate[2]) * s.eng[r, CHOSEN], total, plain
 
@@ -381,6 +381,12 @@ def advance(s, f, prices, m, g, now, until):
     replicas = s.eng.shape[0]
     while True:
         t_arrival = _next_arrival(f)
+        if g.most_waiting > 0:
+            waits = np.int64(0)
+            for other in range(replicas):
+                waits += s.eng[other, WAITS]
+            if waits >= g.most_waiting:
+                t_arrival = np.inf
         r = np.int64(0)
         for other in range(1, replicas):
             if s.clock[other, END] < s.clock[r, END]:
@@ -388,7 +394,7 @@ def advance(s, f, prices, m, g, now, until):
         t = min(t_arrival, s.clock[r, END])
         if t > until or t == np.inf:
             return STOP_TIME, max(now, min(until, t))
-        now = t
+        now = max(now, t)
         if t_arrival <= s.clock[r, END]:
             if f.state[0] < len(f.order) and f.time[f.order[f.state[0]]] == t_arrival:
                 q = np.int64(f.order[f.state[0]])
@@ -398,7 +404,7 @@ def advance(s, f, prices, m, g, now, until):
             if s.seq[q, STATUS] == GONE:
                 continue
             if s.when[q, ARRIVED] < 0.0:
-                s.when[q, ARRIVED] = now
+                s.when[q, ARRIVED] = t_arrival
             home = np.int64(s.seq[q, HOME])
             if home == NOTHING:
                 if g.kind == CUSTOM:

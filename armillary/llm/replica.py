@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from armillary.errors import InputError, unknown
 from .iteration import IterationCost
 
 if TYPE_CHECKING:
+    from .fitting import Fitted
     from .fleet import Serving
     from .requests import Requests
     from .result import Result
@@ -128,3 +130,9 @@ class Replica:
         from .fleet import Fleet
 
         return Fleet([self]).run(requests, until_s=until_s, adapters=adapters, **options)
+
+    def fit(self, *runs: str | Path | Mapping[str, Any]) -> Fitted:
+        """This replica with its cost fitted to measured runs: files of `vllm bench serve --save-detailed`, or records."""
+        from .fitting import fit
+
+        return fit(self, runs)

@@ -51,7 +51,7 @@ def read(path: str | Path, *, kind: str | None = None, limit: int | None = None,
     elif kind == "sharegpt":
         found = _from_sharegpt(source, limit, tokenizer, filter)
     else:
-        found = _from_bench(source, kind, limit)
+        found = requests_of(bench(source, kind), limit)
     if not len(found):
         raise InputError("no request in it", where=str(path))
     return found
@@ -277,8 +277,8 @@ def _lines_or_whole(path: Path) -> Iterator[tuple[int, Any]]:
     yield 1, _whole(path) if path.suffix != ".jsonl" else _parse(path.read_bytes().splitlines()[0], path)
 
 
-def _from_bench(path: Path, kind: str, limit: int | None) -> Requests:
-    found = bench(path, kind)
+def requests_of(found: dict[str, Any] | Any, limit: int | None = None) -> Requests:
+    """The requests that a benchmark's record was made with."""
     n = len(found["input_lens"])
     errors = found.get("errors") or [""] * n
     outputs = np.asarray(found["output_lens"], np.int64)

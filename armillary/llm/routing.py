@@ -37,6 +37,7 @@ class Routing(NamedTuple):
     seen_tokens: np.ndarray  # int64 [replica]
     seen_requests: np.ndarray  # int64 [replica]
     seen_at: np.ndarray  # float64 [1], s
+    most_waiting: int  # the front door is shut while so many wait in all; 0: never
 
 
 @part

@@ -14,17 +14,16 @@ NOTHING = -1
 
 #: Where a sequence is.
 AHEAD, WAITING, RUNNING, FINISHED, GONE, MOVING = range(6)
-#: Columns of `seq`. OUTPUT is for whoever runs the engine, not for policies; KNOWN tokens are the prompt and what came out; the KV of
-#: COMPUTED tokens is in HELD blocks, of which LAST is the last; KEPT tokens bring their KV along when they are let in.
-(PROMPT, OUTPUT, ADAPTER, PRIORITY, KNOWN, COMPUTED, KEPT, STATUS, HOME, LAST, HELD, BEFORE_IT, BEHIND_IT, PREEMPTIONS, CACHED, SPARE) = (
-    range(16)
-)
+#: Columns of `seq`; what every iteration reads is in the first cache line. OUTPUT is for whoever runs the engine, not for policies;
+#: KNOWN tokens are the prompt and what came out; the KV of COMPUTED tokens is in HELD blocks, of which LAST is the last; KEPT tokens
+#: bring their KV along when they are let in.
+PROMPT, OUTPUT, ADAPTER, KNOWN, COMPUTED, STATUS, HOME, HELD = range(8)
+LAST, PRIORITY, KEPT, BEFORE_IT, BEHIND_IT, PREEMPTIONS, CACHED, SPARE = range(8, 16)
 #: Columns of `when`, seconds; negative or NaN: not yet.
 ARRIVED, SCHEDULED, FIRST_TOKEN, LAST_TOKEN, DONE_AT, TIMES = range(6)
 #: Columns of `eng`: what an engine is told …
-(BUDGET, SEQUENCES, LONG_PREFILL, ADAPTERS, POLICY, PREFIXES, DRAFT, RESERVE, SWAP, SWAP_ROOM, ASYNC_LOADS, HOST_ADAPTERS, ROLE, PAUSED) = (
-    range(14)
-)
+BUDGET, SEQUENCES, LONG_PREFILL, ADAPTERS, POLICY, PREFIXES, DRAFT, RESERVE, SWAP, SWAP_ROOM = range(10)
+ASYNC_LOADS, HOST_ADAPTERS, ROLE, PAUSED = range(10, 14)
 #: … and what it counts: sequences that run and wait, the first and the last that waits, blocks, and what was done so far.
 (RUNS, WAITS, FIRST, FINAL, CHOSEN, DISTINCT, CAPACITY, FREE, SIZE, REPEAT) = range(14, 24)
 (PREEMPTED, LOADED, ITERATIONS, TOKENS, HOST_USED, SWAPPED_TOKENS, HITS, COLUMNS) = range(24, 32)

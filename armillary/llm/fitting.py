@@ -1,0 +1,134 @@
+"""What an engine's iterations really cost, from its own benchmark: the simulator is run until it agrees.
+
+A record of `vllm bench serve --save-result --save-detailed` (or SGLang's, or `drive.record`) says when tokens came, not what was in each
+iteration. So the constants of
+a cost are searched with which the simulated run of the same requests has the same latencies and throughput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError, unknown
+
+from .iteration import CostArrays
+from .replica import Replica
+from .request_files import bench, requests_of
+from .requests import Requests
+
+#: What can be fitted: seconds of an iteration; of a running sequence; and factors on tokens' and context's price.
+CONSTANTS = ("host_s", "running_s", "tokens", "context")
+#: How far a constant is looked for around its start, as a factor; seconds of zero are looked for up to 50 ms.
+REACH = 30.0
+EVALUATIONS = 250
+
+
+@dataclass(frozen=True)
+class FittedCost:
+    """A cost with constants changed: `host_s` and `running_s` in seconds, `tokens` and `context` as factors on what `base` says."""
+
+    base: CostArrays
+    host_s: float
+    running_s: float
+    tokens: float = 1.0
+    context: float = 1.0
+
+    def arrays(self) -> CostArrays:
+        """The numbers for the compiled loop."""
+        b = self.base
+        return b._replace(
+            body_s=b.body_s * self.tokens, head_s=b.head_s * self.tokens, pair_s=b.pair_s * self.context,
+            context_s=b.context_s * self.context, computed_s=b.computed_s * self.context, host_s=self.host_s, running_s=self.running_s,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A replica with fitted constants, and how far it is from what was measured: relative errors by run and figure."""
+
+    replica: Replica
+    constants: Mapping[str, float]
+    errors: tuple[Mapping[str, float], ...]
+    #: The mean of |log(simulated / measured)| over runs and figures, and what it rises to with each constant put back.
+    loss: float
+    without: Mapping[str, float]
+
+    @property
+    def explains_most(self) -> str:
+        """The constant without which the agreement would be worst."""
+        return max(self.without, key=lambda name: self.without[name])
+
+
+def measured(record: Mapping[str, Any]) -> dict[str, float]:
+    """Mean TTFT and TPOT (s) and output tokens a second of a benchmark's record."""
+    outputs = np.asarray(record["output_lens"], float)
+    ttft = np.asarray(record.get("ttfts") or [], float)
+    gaps = record.get("itls") or []
+    if len(ttft) != len(outputs) or len(gaps) != len(outputs) or not len(outputs):
+        raise InputError("expected ttfts and itls for every request (was the run saved with --save-detailed?)")
+    tpot = [float(np.sum(g)) / (n - 1) for g, n in zip(gaps, outputs, strict=True) if n > 1 and len(g)]
+    duration = float(record.get("duration") or 0.0)
+    if duration <= 0 or not tpot:
+        raise InputError("expected a positive duration and answers of more than one token")
+    return {"ttft_s": float(ttft.mean()), "tpot_s": float(np.mean(tpot)), "output_per_s": float(outputs.sum()) / duration}
+
+
+def simulated(replica: Replica, work: Requests) -> dict[str, float]:
+    """The same figures of a simulated run."""
+    result = replica.run(work)
+    end = float(np.nanmax(result.finish))
+    return {
+        "ttft_s": float(np.nanmean(result.ttft)), "tpot_s": float(np.nanmean(result.tpot)),
+        "output_per_s": float(work.output.sum(dtype=np.int64)) / (end - float(np.nanmin(result.arrived))),
+    }  # fmt: skip
+
+
+def errors(replica: Replica, record: Mapping[str, Any]) -> dict[str, float]:
+    """Simulated over measured, less one, for each figure of a run."""
+    truth, ours = measured(record), simulated(replica, requests_of(record))
+    return {name: ours[name] / truth[name] - 1.0 for name in truth}
+
+
+def fit(replica: Replica, runs: Sequence[str | Path | Mapping[str, Any]], constants: Sequence[str] = CONSTANTS) -> Fitted:
+    """The replica with the constants that bring its simulated runs nearest to the measured `runs` (files or records)."""
+    from scipy.optimize import minimize
+
+    for name in constants:
+        if name not in CONSTANTS:
+            raise unknown("constant", name, CONSTANTS)
+    records = [run if isinstance(run, Mapping) else bench(run) for run in runs]
+    if not records or not constants:
+        raise InputError("fit: expected at least one run and one constant")
+    base = replica.priced().arrays()
+    works, truths = [requests_of(r) for r in records], [measured(r) for r in records]
+    start = {"host_s": base.host_s, "running_s": base.running_s, "tokens": 1.0, "context": 1.0}
+    least = {"host_s": 1e-4, "running_s": 1e-6}
+
+    def with_(values: Mapping[str, float]) -> Replica:
+        return replace(replica, cost=FittedCost(base, **values))
+
+    def loss(values: Mapping[str, float]) -> float:
+        made = with_(values)
+        parts = []
+        for work, truth in zip(works, truths, strict=True):
+            ours = simulated(made, work)
+            parts += [abs(np.log(ours[name] / truth[name])) for name in truth]
+        return float(np.mean(parts))
+
+    def of(x: np.ndarray) -> dict[str, float]:
+        moved = {name: max(start[name], least.get(name, 0.0)) * float(np.exp(np.clip(v, -np.log(REACH), np.log(REACH))))
+                 for name, v in zip(constants, x, strict=True)}  # fmt: skip
+        return {**start, **moved}
+
+    simplex = np.vstack([np.zeros(len(constants)), 1.2 * np.eye(len(constants))])
+    options: Any = {"initial_simplex": simplex, "maxfev": EVALUATIONS, "xatol": 1e-3, "fatol": 1e-5}
+    best = minimize(lambda x: loss(of(x)), simplex[0], method="Nelder-Mead", options=options)
+    values = of(best.x)
+    made = with_(values)
+    without = {name: loss({**values, name: start[name]}) for name in constants}
+    return Fitted(made, values, tuple(errors(made, record) for record in records), loss(values), without)
