@@ -117,9 +117,8 @@ def main() -> None:
     for policy in ("vllm", "sarathi"):
         for step in ("iteration", "segment"):
             seconds, s = ours(work, policy, step)
-            print(
-                f"{args.requests:,} requests, {policy}, by {step}: {seconds:.3f} s; TTFT {s['mean_ttft_s']:.4f} TPOT {s['mean_tpot_s']:.5f} s"
-            )
+            said = f"TTFT {s['mean_ttft_s']:.4f} s, TPOT {s['mean_tpot_s']:.5f} s"
+            print(f"{args.requests:,} requests, {policy}, by {step}: {seconds:.3f} s; {said}")
     if args.vidur:
         theirs = vidur(args.vidur, work)
         seconds, s = ours(work, "sarathi")

@@ -42,9 +42,8 @@ def main() -> None:
     guess = Replica(cost=AffineCost(5e-3, 5e-5, 1e-6), blocks=BLOCKS, max_seqs=SEQUENCES, max_batched_tokens=BUDGET, prefix_cache=False)
     took = time.perf_counter() - begun
     fitted = fit(guess, seen)
-    print(
-        f"fitted to {took:.0f} s of runs: {', '.join(f'{k} {v:.3g}' for k, v in fitted.constants.items())}; {fitted.explains_most} matters most"
-    )
+    said = ", ".join(f"{name} {value:.3g}" for name, value in fitted.constants.items())
+    print(f"fitted to {took:.0f} s of runs: {said}; {fitted.explains_most} matters most")
     found = []
     for i in range(args.unseen):
         rate = 3.0 + 2.0 * i

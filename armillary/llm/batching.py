@@ -561,8 +561,7 @@ POLICIES = ("vllm", "sarathi", "orca", "static", "sglang", "sjf-oracle", "priori
 
 
 @kernel
-def plan(s, r):
-    """Fills the next iteration of replica `r` by its policy."""
+def _plan(s, r):
     policy = s.eng[r, POLICY]
     if policy == 0:
         vllm(s, r)
@@ -578,3 +577,16 @@ def plan(s, r):
         sjf_oracle(s, r)
     else:
         priority(s, r)
+
+
+@kernel
+def plan(s, r):
+    """Fills the next iteration of replica `r` by its policy.
+
+    Where all that ran had to go back, nothing was let in yet: then it chooses again, among those that wait.
+    """
+    put_back = s.eng[r, PREEMPTED]
+    _plan(s, r)
+    while s.eng[r, CHOSEN] == 0 and s.eng[r, PREEMPTED] != put_back:
+        put_back = s.eng[r, PREEMPTED]
+        _plan(s, r)

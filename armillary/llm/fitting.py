@@ -127,7 +127,8 @@ def fit(replica: Replica, runs: Sequence[str | Path | Mapping[str, Any]], consta
 
     simplex = np.vstack([np.zeros(len(constants)), 1.2 * np.eye(len(constants))])
     options: Any = {"initial_simplex": simplex, "maxfev": EVALUATIONS, "xatol": 1e-3, "fatol": 1e-5}
-    best = minimize(lambda x: loss(of(x)), simplex[0], method="Nelder-Mead", options=options)
+    search: Any = minimize
+    best = search(lambda x: loss(of(x)), simplex[0], method="Nelder-Mead", options=options)
     values = of(best.x)
     made = with_(values)
     without = {name: loss({**values, name: start[name]}) for name in constants}

@@ -256,6 +256,14 @@ def test_the_short_and_the_important_go_first():
     assert np.argsort(Replica(**one).run(work).finish).tolist() == [0, 1, 2]
 
 
+def test_when_all_had_to_go_back_someone_is_let_in_again():
+    work = Requests.of([0, 0, 0], [3, 3, 6], [9, 9, 4], priority=[2, 1, 0])
+    got = Replica(cost=AffineCost(10 * MS), blocks=3, block=4, policy="priority", max_batched_tokens=5).run(work)
+    assert np.all(np.isfinite(got.finish))
+    assert got.preemptions.sum() > 0
+    assert int(np.argmin(got.finish)) == 2
+
+
 def test_sglang_runs_prompts_before_decodes_and_known_prefixes_first():
     names = [chained(np.full(4, k, np.uint64)) for k in (1, 2, 1)]
     work = Requests.of([0.0, 15 * MS, 15 * MS], [65] * 3, [3, 3, 3], prefixes=names)
