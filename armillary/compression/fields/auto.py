@@ -1,7 +1,7 @@
 """Which pipeline suits this field and this link: estimated from a sample, before anything is compressed.
 
-Sizes: each candidate codes a sample of the field (1 % of it in blocks of up to 64³, 256² or 2^16 values, at least 2^18 values), and
-what it costs once (tables, heads) is not scaled up. Speeds: each candidate is timed once a process on a built-in field of 2 MB. The
+Sizes: each candidate codes a sample of the field (1 % of it in blocks of up to 16·16·128, 128·256 or 2^14 values, at least 2^18 values),
+and what it costs once (tables, heads) is not scaled up. Speeds: each candidate is timed once a process on a built-in field of 2 MB. The
 link's gain is `metrics.overall_speedup` of both.
 """
 
@@ -35,7 +35,10 @@ CANDIDATES = {
 }
 OBJECTIVES = ("ratio", "throughput", "link")
 SHARE, LEAST = 0.01, 1 << 18
-_BLOCKS = {1: (1, 1, 1 << 16), 2: (1, 256, 256), 3: (64, 64, 64)}
+#: Long along x, so that a run of codes covers what it covers in the field; small, so that there are many.
+_BLOCKS = {1: (1, 1, 1 << 14), 2: (1, 128, 256), 3: (16, 16, 128)}
+#: Steps of a low-discrepancy sequence (Roberts 2018): powers of 1/1.2207 for the three axes, the golden ratio for the batch.
+_TURNS = np.array([0.6180340, 0.8191725, 0.6710436, 0.5497005])
 #: Sections whose size does not grow with the field.
 _ONCE = ("table", "bound", "plan", "count", "length")
 
@@ -101,7 +104,7 @@ def _sample(ctx: Context, x: np.ndarray) -> np.ndarray:
     count = math.ceil(max(SHARE * x.size, LEAST) / math.prod(block))
     if count * math.prod(block) >= x.size:
         return whole
-    turn = np.arange(1, count + 1)[:, None] * np.array([0.8191725, 0.6710436, 0.5497005, 0.4503])[None]
+    turn = np.arange(1, count + 1)[:, None] * _TURNS[None]
     room = np.array([ctx.shape[0], *(n - b + 1 for b, n in zip(block, ctx.shape[1:], strict=True))])
     return np.stack([whole[b, z : z + block[0], y : y + block[1], c : c + block[2]] for b, z, y, c in (turn % 1 * room).astype(np.int64)])
 

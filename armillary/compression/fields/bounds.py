@@ -21,6 +21,7 @@ from .slabs import each, shares
 from .stage import Context, Port, Stage
 
 MODES = ("abs", "rel", "pw_rel", "psnr")
+_PIECE = 1 << 16
 
 
 def check_bound(mode: str, bound: float) -> float:
@@ -43,16 +44,21 @@ def finite_span(x: np.ndarray, threads: int = 1) -> tuple[float, float]:
     flat = x.reshape(-1)
 
     def part(start: int, stop: int) -> tuple[float, float]:
-        values = flat[start:stop]
-        low, high = float(values.min()), float(values.max())
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-        values = values[np.isfinite(values)]
-        return (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
+        # In pieces that are still in the cache when their largest value is looked for.
+        cut = [_finite_span(flat[a : min(stop, a + _PIECE)]) for a in range(start, stop, _PIECE)]
+        return min(low for low, _ in cut), max(high for _, high in cut)
 
     found = each(part, shares(flat.size, threads, 1 << 16), threads)
     # Which zero NumPy finds first depends on its vector width; + 0.0 makes −0.0 the other one.
     return min((low for low, _ in found), default=math.inf) + 0.0, max((high for _, high in found), default=-math.inf) + 0.0
+
+
+def _finite_span(values: np.ndarray) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high
+    values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if values.size else (math.inf, -math.inf)
 
 
 def absolute_bound(mode: str, bound: float, span: tuple[float, float]) -> float:
@@ -81,7 +87,7 @@ class Range(Stage):
 
     def forward(self, ctx: Context, *, data: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
         """`data` as it is, and `bound`."""
-        own = finite_span(data, ctx.threads)
+        own = ctx.own or finite_span(data, ctx.threads)
         peak = max(abs(own[0]), abs(own[1])) if own[0] <= own[1] else 0.0
         return {"data": data, "bound": bound_port(absolute_bound(ctx.mode, ctx.bound, ctx.span or own), peak)}
 

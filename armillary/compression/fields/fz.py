@@ -151,7 +151,7 @@ def encode_chunk(head: Head, data: np.ndarray, shape: tuple[int, int, int, int],
     eps = absolute_bound(head.mode, head.bound, head.span or own)
     if not eps > 0 or own[0] > own[1]:
         return pack_chunk("store", {"raw": data})
-    ctx = Context(shape, head.dtype, head.mode, head.bound, head.span, threads)
+    ctx = Context(shape, head.dtype, head.mode, head.bound, head.span, threads, own)
     sections = head.pipeline.forward(ctx, data)
     if not head.pipeline.keeps_bound:
         back = head.pipeline.inverse(ctx, sections).astype(head.dtype, copy=False)

@@ -83,9 +83,14 @@ def _cut(ctx: Context) -> tuple[int, int, int, list[tuple[int, int]]]:
     """(planes, rows, x) of a restart and the pieces in values; a piece is whole planes, rows or values and never crosses a batch."""
     batch, z, y, x = ctx.shape
     item = z * y * x
-    unit = {1: 1, 2: x, 3: y * x}[ctx.dimensions]
-    size = max(1, _PIECE // unit) * unit
+    size = piece_size(ctx.shape, ctx.dimensions)
     return z, y, x, [(k * item + a, k * item + b) for k in range(batch) for a, b in pieces(item, size)]
+
+
+def piece_size(shape: tuple[int, int, int, int], dimensions: int) -> int:
+    """Values of a whole piece: planes, rows or values, whichever prediction runs over last."""
+    unit = {1: 1, 2: shape[3], 3: shape[2] * shape[3]}[dimensions]
+    return max(1, _PIECE // unit) * unit
 
 
 @njit(nogil=True, cache=True)

@@ -37,47 +37,18 @@ class Huffman(Stage):
 
     def forward(self, ctx: Context, *, codes: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
         """Table, sizes and bits."""
-        lengths = code_lengths(counts)
-        used = np.flatnonzero(lengths if np.count_nonzero(counts) > 1 else counts)
-        first, last = (int(used[0]), int(used[-1])) if used.size else (0, -1)
-        table = np.concatenate([
-            np.array([codes.size], "<u8").view(np.uint8), np.array([first], "<u2").view(np.uint8), lengths[first : last + 1]
-        ])  # fmt: skip
-        if used.size < 2:
+        table, entries = coding_tables(counts, codes.size)
+        if entries is None:
             return {"table": table, "sizes": np.zeros(0, np.uint16), "bits": np.zeros(0, np.uint32)}
-        entries = np.zeros(65536, np.uint32)
-        entries[: lengths.size] = canonical_codes(lengths) << np.uint32(5) | lengths.astype(np.uint32)
         coded = each(lambda a, b: _encode(codes[a:b], entries), pieces(codes.size, _GROUP * CHUNK), ctx.threads)
         return {"table": table, "sizes": np.concatenate([c[0] for c in coded]), "bits": np.concatenate([c[1] for c in coded])}
 
     def inverse(self, ctx: Context, *, table: np.ndarray, sizes: np.ndarray, bits: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
         """The codes."""
-        if table.dtype != np.uint8 or table.size < 10:
-            raise InputError(f"Huffman table: found {table.size} bytes; expected at least 10")
-        count, first = int(table[:8].view("<u8")[0]), int(table[8:10].view("<u2")[0])
-        lengths = table[10:]
-        if count > ctx.size:
-            raise InputError(f"Huffman table: found {count} codes; expected at most {ctx.size}")
-        if first + lengths.size > 65536 or (lengths.size and int(lengths.max()) > LONGEST):
-            raise InputError(
-                f"Huffman table: found {lengths.size} symbols from {first}, codes of up to {lengths.max()} bits; expected 65536, {LONGEST}"
-            )
+        count, first, lengths = read_table(table, sizes, bits.size if bits.dtype == np.uint32 else -1, ctx.size)
         if lengths.size <= 1:
-            if count and not lengths.size:
-                raise InputError(f"Huffman table: found no symbol for {count} codes")
             return {"codes": np.full(count, first, np.uint16)}
-        if (
-            sizes.dtype != np.uint16
-            or bits.dtype != np.uint32
-            or sizes.size != -(-count // CHUNK)
-            or int(sizes.sum(dtype=np.int64)) != bits.size
-        ):
-            raise InputError(
-                f"Huffman chunks: found {sizes.size} with {bits.size} words; expected {-(-count // CHUNK)} whose sizes add up to the words"
-            )
-        full = np.zeros(first + lengths.size, np.uint8)
-        full[first:] = lengths
-        look, limits, offsets, symbols = _decoding_tables(full)
+        look, limits, offsets, symbols = _decoding_tables(_from_zero(first, lengths))
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         codes = np.empty(count, np.uint16)
 
@@ -87,6 +58,56 @@ class Huffman(Stage):
         if sum(each(part, pieces(sizes.size, _GROUP), ctx.threads)):
             raise InputError("Huffman bits: found a code that is none, or a chunk of another size than its codes")
         return {"codes": codes}
+
+
+def coding_tables(counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """The section `table` for `size` codes, and code·32 + length of each of 65536 symbols; None where one symbol alone occurs."""
+    lengths = code_lengths(counts)
+    used = np.flatnonzero(lengths if np.count_nonzero(counts) > 1 else counts)
+    first, last = (int(used[0]), int(used[-1])) if used.size else (0, -1)
+    table = np.concatenate([np.array([size], "<u8").view(np.uint8), np.array([first], "<u2").view(np.uint8), lengths[first : last + 1]])
+    if used.size < 2:
+        return table, None
+    entries = np.zeros(65536, np.uint32)
+    entries[: lengths.size] = canonical_codes(lengths) << np.uint32(5) | lengths.astype(np.uint32)
+    return table, entries
+
+
+def read_table(table: np.ndarray, sizes: np.ndarray, words: int, most: int) -> tuple[int, int, np.ndarray]:
+    """How many codes a section `table` is for (at most `most`), its first symbol and the lengths; `sizes` and `words` held against it."""
+    if table.dtype != np.uint8 or table.size < 10:
+        raise InputError(f"Huffman table: found {table.size} bytes; expected at least 10")
+    count, first = int(table[:8].view("<u8")[0]), int(table[8:10].view("<u2")[0])
+    lengths = table[10:]
+    if count > most:
+        raise InputError(f"Huffman table: found {count} codes; expected at most {most}")
+    if first + lengths.size > 65536 or (lengths.size and int(lengths.max()) > LONGEST):
+        raise InputError(
+            f"Huffman table: found {lengths.size} symbols from {first}, codes of up to {lengths.max()} bits; expected 65536, {LONGEST}"
+        )
+    if count and not lengths.size:
+        raise InputError(f"Huffman table: found no symbol for {count} codes")
+    chunks = -(-count // CHUNK)
+    if lengths.size > 1 and (sizes.dtype != np.uint16 or sizes.size != chunks or int(sizes.sum(dtype=np.int64)) != words):
+        raise InputError(f"Huffman chunks: found {sizes.size} with {words} words; expected {chunks} whose sizes add up to the words")
+    return count, first, lengths
+
+
+def _from_zero(first: int, lengths: np.ndarray) -> np.ndarray:
+    full = np.zeros(first + lengths.size, np.uint8)
+    full[first:] = lengths
+    return full
+
+
+def lookup_tables(first: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the next 12 bits, symbol·32 + length, 0 for a longer code; the same by the next 16 bits, 0 for no code."""
+    full = _from_zero(first, lengths)
+    look, *_ = _decoding_tables(full)
+    order = np.flatnonzero(full)
+    order = order[np.argsort(full[order], kind="stable")]
+    own = full[order].astype(np.uint32)
+    entries = np.repeat(order.astype(np.uint32) << np.uint32(5) | own, np.uint32(1) << (np.uint32(LONGEST) - own))
+    return look, np.concatenate([entries, np.zeros((1 << LONGEST) - entries.size, np.uint32)])
 
 
 def code_lengths(counts: np.ndarray, longest: int = LONGEST) -> np.ndarray:

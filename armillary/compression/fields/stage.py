@@ -48,7 +48,8 @@ class Port:
 class Context:
     """What every stage may know of a chunk: its extents as (batch, z, y, x), the array's own dtype, the bound as asked, the threads.
 
-    `span` is the least and largest finite value of the whole array where the chunk is a part of it.
+    `span` is the least and largest finite value of the whole array where the chunk is a part of it, `own` those of the chunk where they
+    are known already.
     """
 
     shape: tuple[int, int, int, int]
@@ -57,6 +58,7 @@ class Context:
     bound: float = 0.0
     span: tuple[float, float] | None = None
     threads: int = 1
+    own: tuple[float, float] | None = None
 
     @property
     def size(self) -> int:

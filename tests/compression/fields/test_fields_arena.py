@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from armillary.compression import fields as fz
 from armillary.compression.fields.arena import fields
 from armillary.compression.fields.metrics import errors, overall_speedup, radial_spectrum, spectrum_error, ssim
 from armillary.compression.fields.readers import dimensions_in_name
+from armillary.compression.fields.stage import Context
+from armillary.compression.fields.workload import FIELDS, shape_of
 from armillary.errors import InputError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -180,3 +183,27 @@ def test_fields_depend_on_their_seed_alone() -> None:
     assert one.min() > 0
     cloud = fz.field("climate-cloud", (60, 80), np.random.default_rng(7))
     assert (cloud.min(), cloud.max()) == (0, 1)
+
+
+def test_the_sample_comes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = importlib.import_module("armillary.compression.fields.auto")
+    monkeypatch.setattr(auto, "LEAST", 1 << 21)
+    for shape in ((1, 1, 2048, 2048), (1, 256, 256, 256), (4, 1, 1024, 1024)):
+        places = np.arange(np.prod(shape), dtype=np.float64)
+        blocks = auto._sample(Context(shape, places.dtype), places)
+        middles = blocks[:, blocks.shape[1] // 2, blocks.shape[2] // 2, blocks.shape[3] // 2].astype(int)
+        corners = {tuple(2 * c // n for c, n in zip(at, shape, strict=True)) for at in zip(*np.unravel_index(middles, shape), strict=True)}
+        assert len(corners) >= 0.75 * np.prod([min(n, 2) for n in shape])
+
+
+@pytest.mark.slow
+def test_nine_of_ten_estimates_are_within_a_tenth() -> None:
+    auto = importlib.import_module("armillary.compression.fields.auto")
+    near = []
+    for name in FIELDS:
+        x = fz.field(name, shape_of(name, "small"), np.random.default_rng(2))
+        for bound in (1e-2, 1e-3, 1e-4):
+            eps = bound * (float(x.max()) - float(x.min()))
+            sizes = {text: len(fz.compress(x, eps, "abs", text, threads=2)) for text in auto.CANDIDATES.values()}
+            near += [abs(auto.estimated_ratio(x, eps, text, 2) * size / x.nbytes - 1) <= 0.1 for text, size in sizes.items()]
+    assert np.mean(near) >= 0.9

@@ -1,4 +1,4 @@
-"""The `speed` pipeline on a CUDA device, to the bytes of the host; arrays and files stay there. Needs PyTorch with CUDA, and Triton."""
+"""Pipelines on a CUDA device, to the bytes of the host; arrays and files stay there. Needs PyTorch with CUDA, and Triton."""
 
 import lazy_loader
 

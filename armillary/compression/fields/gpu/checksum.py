@@ -35,6 +35,25 @@ def checksums(words: Any, starts: np.ndarray, counts: np.ndarray) -> Any:
     return out
 
 
+def section_checksums(words: Any, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
+    """CRC-32C of sections of `sizes` bytes that start at the words `starts`; what is left of a last word is added on the host."""
+    whole, loose = sizes // 4, sizes % 4
+    found = checksums(words, starts, whole)
+    places = np.where(loose > 0, starts + whole, 0)
+    last = words[torch.from_numpy(places).to(words.device)] if words.numel() else torch.zeros_like(found)
+    sums, tails = torch.stack([found, last]).cpu().numpy().view(np.uint32)
+    return [_extended(int(c), int(tail).to_bytes(4, "little")[:n]) for c, tail, n in zip(sums, tails, loose, strict=True)]
+
+
+def _extended(checksum: int, more: bytes) -> int:
+    register = checksum ^ 0xFFFFFFFF
+    for byte in more:
+        register ^= byte
+        for _ in range(8):
+            register = (register >> 1) ^ (_REFLECTED if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
 @triton.jit
 def _advanced(acc, fold):
     """The registers `acc` times a constant, by its table of 4 bytes · 256."""

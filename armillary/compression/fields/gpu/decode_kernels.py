@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .quantise_kernels import ones
+from .quantise_kernels import ones, spot
 
 
 @triton.jit
@@ -26,7 +26,9 @@ def _load_pair(blocks, flags, start, group, word, inside, k: tl.constexpr):
 
 
 @triton.jit
-def to_residuals(flags, ends, counts, blocks, out, zeros, size, tiles, radius, centre, TILES: tl.constexpr):
+def to_residuals(
+    flags, ends, counts, blocks, out, zeros, tiles, item_tiles, piece_tiles, item_size, piece_size, radius, centre, TILES: tl.constexpr
+):
     """Residuals of TILES tiles, −radius for every code 0, and how many of those a tile has."""
     lane = tl.arange(0, TILES * 128)
     tile = tl.program_id(0) * TILES + lane // 128
@@ -73,7 +75,8 @@ def to_residuals(flags, ends, counts, blocks, out, zeros, size, tiles, radius, c
     a6 |= b << 16
     b, used = _load_pair(blocks, row, start, group, word, inside, 15)
     a7 |= b << 16
-    first = tile * 2048 + group * 128 + word
+    begin, length, offset = spot(tile, item_tiles, piece_tiles, item_size, piece_size)
+    first = offset + group * 128 + word
     nothing = tl.zeros([TILES * 128], tl.int32)
     for j in range(16):
         z = (a0 >> j) & 0x00010001
@@ -87,34 +90,46 @@ def to_residuals(flags, ends, counts, blocks, out, zeros, size, tiles, radius, c
         zigzag = ((z & 0xFF) | ((z >> 8) & 0xFF00)).to(tl.int32)
         code = (((zigzag >> 1) ^ -(zigzag & 1)) + centre) & 0xFFFF
         at = first + 8 * j
-        valid = at < size
-        tl.store(out + at, (code - radius).to(out.dtype.element_ty), mask=valid)
+        valid = inside & (at < length)
+        tl.store(out + begin + at, (code - radius).to(out.dtype.element_ty), mask=valid)
         nothing += (valid & (code == 0)).to(tl.int32)
     mine = tl.program_id(0) * TILES + tl.arange(0, TILES)
     tl.store(zeros + mine, tl.sum(tl.reshape(nothing, [TILES, 128]), axis=1), mask=mine < tiles)
 
 
 @triton.jit
-def insert(values, ends, counts, outliers, size, radius):
+def from_codes(codes, out, zeros, size, radius, BLOCK: tl.constexpr):
+    """Residuals of one tile of codes, −radius for every code 0, and how many of those there are."""
+    tile = tl.program_id(0)
+    at = tile * BLOCK + tl.arange(0, BLOCK)
+    valid = at < size
+    code = tl.load(codes + at, mask=valid, other=1).to(tl.int32) & 0xFFFF
+    tl.store(out + at, (code - radius).to(out.dtype.element_ty), mask=valid)
+    tl.store(zeros + tile, tl.sum((code == 0).to(tl.int32), axis=0))
+
+
+@triton.jit
+def insert(values, ends, counts, outliers, item_tiles, piece_tiles, item_size, piece_size, radius):
     """Outliers in the places of the zero codes of one tile."""
     tile = tl.program_id(0)
     count = tl.load(counts + tile)
     if count > 0:
-        at = tile * 2048 + tl.arange(0, 2048)
-        valid = at < size
+        begin, length, offset = spot(tile, item_tiles, piece_tiles, item_size, piece_size)
+        local = offset + tl.arange(0, 2048)
+        valid, at = local < length, begin + local
         missing = valid & (tl.load(values + at, mask=valid, other=0) == -radius)
         place = (tl.load(ends + tile) - count) + tl.cumsum(missing.to(tl.int32), axis=0) - 1
         tl.store(values + at, tl.load(outliers + place, mask=missing, other=0), mask=missing)
 
 
 @triton.jit
-def sum_rows(values, totals, rows, nx, segments, ROWS: tl.constexpr, SEGMENT: tl.constexpr):
+def sum_rows(values, totals, size, rows, nx, segments, ROWS: tl.constexpr, SEGMENT: tl.constexpr):
     """Prefix sums along x within segments, in place, and what each segment comes to."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     segment = tl.program_id(1)
     column = segment * SEGMENT + tl.arange(0, SEGMENT)
     at = row[:, None] * nx + column[None, :]
-    valid = (row[:, None] < rows) & (column[None, :] < nx)
+    valid = (column[None, :] < nx) & (at < size)
     found = tl.load(values + at, mask=valid, other=0)
     tl.store(values + at, tl.cumsum(found, axis=1), mask=valid)
     tl.store(totals + row * segments + segment, tl.sum(found, axis=1), mask=row < rows)
@@ -135,15 +150,19 @@ def finish_rows(values, carries, out, width, size, nx, segments, SEGMENT: tl.con
 
 
 @triton.jit
-def sum_down(values, out, width, n, inner, LAST: tl.constexpr, DEPTH: tl.constexpr, WIDTH: tl.constexpr):
-    """Prefix sums along the middle axis of (…, n, inner), DEPTH at a time; the values themselves where this is the LAST axis."""
+def sum_down(values, out, width, n, restart, parts, inner, LAST: tl.constexpr, DEPTH: tl.constexpr, WIDTH: tl.constexpr):
+    """Prefix sums along the middle axis of (…, n, inner), DEPTH at a time, anew at every `restart` (`parts` of them); the values
+    themselves where this is the LAST axis."""
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    base = tl.program_id(0) * n * inner
+    outer = tl.program_id(0) // parts
+    begin = (tl.program_id(0) - outer * parts) * restart
+    end = tl.minimum(begin + restart, n)
+    base = outer * n * inner
     carry = tl.zeros([WIDTH], values.dtype.element_ty)
-    for first in range(0, n, DEPTH):
+    for first in range(begin, end, DEPTH):
         depth = first + tl.arange(0, DEPTH)
         at = base + depth[:, None] * inner + column[None, :]
-        valid = (depth[:, None] < n) & (column[None, :] < inner)
+        valid = (depth[:, None] < end) & (column[None, :] < inner)
         found = tl.load(values + at, mask=valid, other=0)
         total = tl.add(tl.cumsum(found, axis=0), carry[None, :], sanitize_overflow=False)
         carry = tl.add(carry, tl.sum(found, axis=0), sanitize_overflow=False)

@@ -3,7 +3,7 @@
     data = gpu.compress(x, bound=1e-3, mode="rel")     # x: CUDA tensor or CuPy array; data: uint8 of the same kind
     y = gpu.decompress(data)
 
-The bytes are those that `fields.compress(x, …, "speed")` gives on the host.
+The bytes are those that `fields.compress` gives on the host. `default`, `speed`, `fz-fused` and `cuszp-fused` have kernels.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..pipeline import Pipeline
 #: Bytes read from the device at once to look at a head.
 _WINDOW = 4096
 _MODES = ("abs", "rel")
+_KNOWN = "default, speed, fz-fused or cuszp-fused"
 CHUNK_BYTES = 64 << 20
 
 
@@ -39,9 +40,7 @@ def ready(x: Any) -> bool:
 
 def covers(mode: str, pipeline: Pipeline | str) -> bool:
     """Whether there are kernels for this pipeline and mode."""
-    from .speed import settings
-
-    return mode in _MODES and settings(Pipeline.of(pipeline, mode)) is not None
+    return mode in _MODES and import_module(".chunks", __package__).coder_of(Pipeline.of(pipeline, mode)) is not None
 
 
 def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline | str = "speed", *, chunk_bytes: int = CHUNK_BYTES) -> Any:
@@ -50,9 +49,8 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
     value = check_bound(mode, bound)
     chain = Pipeline.of(pipeline, mode)
     if not covers(mode, chain):
-        raise InputError(f"no kernels for mode {mode} and the pipeline {chain}; expected abs or rel and `speed`", where="gpu")
-    torch = import_module("torch")
-    speed = import_module(".speed", __package__)
+        raise InputError(f"no kernels for mode {mode} and the pipeline {chain}; expected abs or rel and {_KNOWN}", where="gpu")
+    torch, chunks = import_module("torch"), import_module(".chunks", __package__)
     dtypes = {torch.float32: "<f4", torch.float64: "<f8"}
     if tensor.dtype not in dtypes:
         raise InputError(f"found an array of {tensor.dtype}; expected float32 or float64")
@@ -64,18 +62,17 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
     shape, dtype = tuple(tensor.shape), np.dtype(dtypes[tensor.dtype])
     plain = Head(dtype, shape, mode, value, None, chunk_bytes, chain)
     with _on(tensor):
-        spans, finite = speed.ranges(flat, plain) if plain.chunks else ([], [])
+        spans, finite = chunks.ranges(flat, plain) if plain.chunks else ([], [])
         low, high = min((s[0] for s in spans), default=np.inf), max((s[1] for s in spans), default=-np.inf)
         head = Head(dtype, shape, mode, value, (low, high) if mode == "rel" and low <= high else None, chunk_bytes, chain)
-        pieces = [piece for chunk in speed.encode_chunks(flat, head, spans, finite) for piece in chunk] if spans else []
+        pieces = [piece for chunk in chunks.encode_chunks(flat, head, spans, finite) for piece in chunk] if spans else []
         out = _joined([head.pack(), *pieces], tensor.device)
     return import_module("cupy").from_dlpack(out) if cupy else out
 
 
 def decompress(data: Any, *, like: Any = None, where: str | None = None) -> Any:
     """The array in a `.fzm` file on a device (uint8), of its kind; or in bytes of the host, of the kind and on the device of `like`."""
-    torch = import_module("torch")
-    speed = import_module(".speed", __package__)
+    torch, chunks = import_module("torch"), import_module(".chunks", __package__)
     if isinstance(data, bytes | bytearray | memoryview):
         file: Any = memoryview(data).cast("B")
         read_head(file, where=where)
@@ -89,17 +86,17 @@ def decompress(data: Any, *, like: Any = None, where: str | None = None) -> Any:
         file = _Window(tensor)
     with _on(tensor):
         head, at = read_head(file, where=where)
-        if speed.settings(head.pipeline) is None:
-            raise InputError(f"no kernels for the pipeline {head.pipeline}; expected `speed`", where=where)
-        chunks = []
+        if chunks.coder_of(head.pipeline) is None:
+            raise InputError(f"no kernels for the pipeline {head.pipeline}; expected {_KNOWN}", where=where)
+        listed = []
         for _ in head.chunks:
             method, sections, at = read_chunk_head(file, at, where=where)
             starts = [at + sum(s.size for s in sections[:i]) for i in range(len(sections))]
             at += sum(s.size for s in sections)
-            chunks.append(speed.Stored(method, tuple(zip(sections, starts, strict=True))))
+            listed.append(chunks.Stored(method, tuple(zip(sections, starts, strict=True))))
         if at != len(file):
             raise InputError(f"found {len(file) - at} bytes after the last chunk; expected none", where=where)
-        out = speed.decode_chunks(tensor, head, chunks, where).reshape(head.shape)
+        out = chunks.decode_chunks(tensor, head, listed, where).reshape(head.shape)
     return import_module("cupy").from_dlpack(out) if cupy else out
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .quantise_kernels import ones, residual
+from .quantise_kernels import ones, residual, spot
 
 
 @triton.jit
@@ -40,24 +40,25 @@ def extremes(x, low, high, odd, size, BLOCK: tl.constexpr, ROUNDS: tl.constexpr)
 
 
 @triton.jit
-def to_planes(
-    x, facts, planes, flags, blocks, outliers, violators, size, tiles, nx, ny, nz, mx, sx, my, sy, mz, sz, radius, centre,
-    DIMENSIONS: tl.constexpr, WIDE: tl.constexpr, TILES: tl.constexpr,
+def shuffled(
+    x, facts, tile, lane, tiles, item_tiles, piece_tiles, item_size, piece_size, nx, ny, nz, mx, sx, my, sy, mz, sz, limit, radius, centre,
+    DIMENSIONS: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Planes of TILES tiles (blocks of zeros are not written), their flags, and how many blocks, outliers and violators a tile has."""
+    """Planes k and k + 8 of the lanes' codes as accumulators k, all bits seen, and how many outliers and violators each lane met."""
     eps, inverse, width = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
-    lane = tl.arange(0, TILES * 128)
-    tile = tl.program_id(0) * TILES + lane // 128
-    first = tile * 2048 + (lane % 128) // 8 * 128 + lane % 8
-    a0 = tl.zeros([TILES * 128], tl.uint32)
+    start, length, offset = spot(tile, item_tiles, piece_tiles, item_size, piece_size)
+    x += start
+    length = tl.where(tile < tiles, length, 0)
+    first = offset + (lane % 128) // 8 * 128 + lane % 8
+    a0 = tl.zeros([LANES], tl.uint32)
     a1, a2, a3, a4, a5, a6, a7, seen = a0, a0, a0, a0, a0, a0, a0, a0
-    far = tl.zeros([TILES * 128], tl.int32)
+    far = tl.zeros([LANES], tl.int32)
     spoilt = far
     for j in range(16):
         at = first + 8 * j
-        valid = at < size
+        valid = at < length
         d, bad = residual(x, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, sz, DIMENSIONS, WIDE)
-        inside = (d > -radius) & (d < radius)
+        inside = (d > -limit) & (d < limit)
         e = tl.where(inside, d, -radius).to(tl.int32) + (radius - centre)
         e = ((e & 0xFFFF) ^ 0x8000) - 0x8000
         zigzag = tl.where(valid, ((e << 1) ^ (e >> 15)) & 0xFFFF, 0)
@@ -73,9 +74,29 @@ def to_planes(
         a7 |= ((z >> 7) & 0x00010001) << j
         far += (valid & ~inside).to(tl.int32)
         spoilt += bad.to(tl.int32)
-    # A block of plane p has a bit set where one of its 128 codes has bit p.
-    merged = tl.reduce(tl.reshape(seen, [TILES * 16, 8]), 1, _either)
-    merged = (merged & 0xFF) | ((merged >> 8) & 0xFF00)
+    return a0, a1, a2, a3, a4, a5, a6, a7, seen, far, spoilt
+
+
+@triton.jit
+def blocks_seen(seen, BLOCKS: tl.constexpr):
+    """By block of 128 codes, the planes in which it is not zero: those in which one of its codes has a bit set."""
+    merged = tl.reduce(tl.reshape(seen, [BLOCKS, 8]), 1, _either)
+    return (merged & 0xFF) | ((merged >> 8) & 0xFF00)
+
+
+@triton.jit
+def to_planes(
+    x, facts, planes, flags, blocks, outliers, violators, tiles, item_tiles, piece_tiles, item_size, piece_size,
+    nx, ny, nz, mx, sx, my, sy, mz, sz, radius, centre, DIMENSIONS: tl.constexpr, WIDE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Planes of TILES tiles (blocks of zeros are not written), their flags, and how many blocks, outliers and violators a tile has."""
+    lane = tl.arange(0, TILES * 128)
+    tile = tl.program_id(0) * TILES + lane // 128
+    a0, a1, a2, a3, a4, a5, a6, a7, seen, far, spoilt = shuffled(
+        x, facts, tile, lane, tiles, item_tiles, piece_tiles, item_size, piece_size, nx, ny, nz, mx, sx, my, sy, mz, sz, radius, radius,
+        centre, DIMENSIONS, WIDE, TILES * 128,
+    )  # fmt: skip
+    merged = blocks_seen(seen, TILES * 16)
     kept = tl.reshape(tl.broadcast_to(merged[:, None], [TILES * 16, 8]), [TILES * 128])
     inside_tiles = tile < tiles
     out = planes + tile * 2048 + lane % 128
@@ -126,19 +147,21 @@ def compact(planes, flags, ends, counts, taken, blocks, tiles, TILES: tl.constex
 @triton.jit
 def collect(
     x, facts, outlier_ends, outlier_counts, violator_ends, violator_counts, first_outlier, first_violator, outliers, places, raw,
-    size, nx, ny, nz, mx, sx, my, sy, mz, sz, radius, DIMENSIONS: tl.constexpr, WIDE: tl.constexpr,
+    item_tiles, piece_tiles, item_size, piece_size, nx, ny, nz, mx, sx, my, sy, mz, sz, limit, DIMENSIONS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Residuals that are no codes, and places and bits of violators, in the order of the values."""
     tile = tl.program_id(0)
     far_count, bad_count = tl.load(outlier_counts + tile), tl.load(violator_counts + tile)
     if far_count + bad_count > 0:
         eps, inverse, width = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
-        at = tile * 2048 + tl.arange(0, 2048)
-        valid = at < size
-        d, bad = residual(x, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, sz, DIMENSIONS, WIDE)
-        far = valid & ~((d > -radius) & (d < radius))
+        start, length, offset = spot(tile, item_tiles, piece_tiles, item_size, piece_size)
+        at = offset + tl.arange(0, 2048)
+        valid = at < length
+        d, bad = residual(x + start, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, sz, DIMENSIONS, WIDE)
+        far = valid & ~((d > -limit) & (d < limit))
         rank = tl.cumsum(far.to(tl.int32), axis=0) - 1
         tl.store(outliers + (tl.load(outlier_ends + tile) - far_count - first_outlier) + rank, d, mask=far)
         order = (tl.load(violator_ends + tile) - bad_count - first_violator) + tl.cumsum(bad.to(tl.int32), axis=0) - 1
-        tl.store(places + order, at, mask=bad)
-        tl.store(raw + order, tl.load(x + at, mask=bad, other=0.0), mask=bad)
+        tl.store(places + order, start + at, mask=bad)
+        tl.store(raw + order, tl.load(x + start + at, mask=bad, other=0.0), mask=bad)

@@ -86,6 +86,19 @@ def residual(x, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, 
 
 
 @triton.jit
+def spot(tile, item_tiles, piece_tiles, item_size, piece_size):
+    """Where the piece of a tile starts, how many values it has, and the tile's first value within it.
+
+    Prediction starts anew in each piece, and a tile has values of one piece alone: items (of a batch) of pieces of tiles.
+    """
+    item = tile // item_tiles
+    rest = tile - item * item_tiles
+    piece = rest // piece_tiles
+    before = piece * piece_size
+    return item * item_size + before, tl.minimum(item_size - before, piece_size), (rest - piece * piece_tiles) * 2048
+
+
+@triton.jit
 def ones(v):
     """How many of the lowest 16 bits of `v` are set."""
     v = v - ((v >> 1) & 0x5555)
