@@ -19,14 +19,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-#: Compiles a kernel. They allocate nothing, so the counting of array references is switched off: it would take five
-#: sixths of the time (FIFO: 105 million requests a second without it, 16 with it).
-kernel = njit(nogil=True, cache=True, _nrt=False)  # type: ignore[call-overload]
-#: Compiles a part of a kernel, to be put in its place: a call would hand over seven numbers for each array.
-part = njit(nogil=True, cache=True, _nrt=False, forceinline=True)  # type: ignore[call-overload]
+from armillary.kernels import kernel as kernel
+from armillary.kernels import part as part
 
 #: Columns of `queues`: first cell, cells less one (a power of two less one), the old end and the young end (counters that only grow:
 #: the cell is `FIRST + (counter & MASK)`), and the sizes of all objects inside.

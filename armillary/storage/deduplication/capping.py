@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import kernel
+from armillary.kernels import kernel
+
 from .layout import Layout
 from .segments import most_buffered, segments
 from .technique import Placement, append_updates

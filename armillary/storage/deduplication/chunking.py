@@ -18,8 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from armillary.errors import InputError, unknown
-
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
 
 CHUNKERS = ("fixed", "fastcdc")
 FINGERPRINT_BYTES = 20

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import kernel
+from armillary.kernels import kernel
+
 from .layout import Layout
 from .segments import arrival_times
 from .technique import Placement, append_updates

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import kernel
+from armillary.kernels import kernel
+
 from .workload import Workload
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.kernels import kernel
 
-from ..queue import kernel
 from .layout import runs_per_file
 from .relocation import Chains, chains, place_units, room_of
 from .similarity import Rows

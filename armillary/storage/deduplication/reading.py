@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
+
 from .layout import Layout, runs_per_file
 from .workload import Devices, Workload
 

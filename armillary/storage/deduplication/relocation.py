@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.kernels import kernel, part
 
-from ..queue import kernel, part
 from .similarity import Rows, as_rows, neighbours, users
 
 MODES = ("adjacency", "cosine")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
 
 #: Containers of the file that are tried before the end of the log.
 TRIED = 64

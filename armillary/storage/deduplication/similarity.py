@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.errors import InputError
-
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
+
 from .layout import Layout
 from .segments import most_buffered, segments
 from .technique import Placement, append_updates

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.kernels import kernel
 
-from ..queue import kernel
 from .layout import Layout
 from .workload import Workload
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.kernels import kernel, part
 
-from ..queue import kernel, part
 from .similarity import Rows
 
 FLAVOURS = ("vm", "home", "registry", "checkpoints")

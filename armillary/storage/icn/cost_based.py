@@ -23,8 +23,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind
+from armillary.kernels import kernel, part
 
-from ..queue import kernel, part
 from .billing import Report
 from .caches import empty
 from .replay import accounted, delivered, draw, dropped, moved, nearest_copy, report, stored, tables, way

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
+
 from . import billing as columns
 from .billing import Report, Usage, bill
 from .caches import empty, given_back, link, refreshed, taken, unlink

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from armillary.kernels import kernel as kernel
+from armillary.kernels import part as part
+
 LINE = 64
-#: Compiles a kernel, and a part of a kernel that is put in its place; neither allocates, so references need no counting.
-kernel = njit(nogil=True, cache=True, _nrt=False)  # type: ignore[call-overload]
-part = njit(nogil=True, cache=True, _nrt=False, forceinline=True)  # type: ignore[call-overload]
+
 
 
 def emit_match(builder: Any, pointer: Any, key: Any, lanes: int, align: int, predicate: str = "==") -> Any:

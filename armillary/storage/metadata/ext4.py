@@ -21,8 +21,8 @@ import numpy as np
 
 from armillary.arena import NotForThisCase
 from armillary.errors import InputError
+from armillary.kernels import kernel, part
 
-from ..queue import kernel, part
 from .accesses import FENCE, READ, WRITE, emit
 from .engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
 from .workload import CHANGES, CREATE, LOOKUP, MKDIR, READDIR, READDIRPLUS, RENAME, SETATTR

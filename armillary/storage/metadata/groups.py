@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
+
 from .accesses import FENCE, HINT, READ, WRITE, emit, fence_last
 from .records import (
     DIRECTORY,

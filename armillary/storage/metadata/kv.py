@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.kernels import kernel, part
+
 from ..idmap import mix
-from ..queue import kernel, part
 from .accesses import FENCE, READ, WRITE, emit
 from .engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
 from .workload import CREATE, MKDIR, READDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, UNLINK

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from armillary.kernels import kernel, part
+
 from ..idmap import mix
-from ..queue import kernel, part
 from .accesses import HANDOFF, emit, fence_last
 from .engine import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, OK
 from .groups import (

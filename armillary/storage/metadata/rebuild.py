@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.kernels import kernel
 
-from ..queue import kernel
 from .groups import (
     CHILDREN,
     EXTENT,

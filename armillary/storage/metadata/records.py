@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
 
 RECORD, LINE = 256, 64
 INLINE_NAME, LONGEST_NAME, NAME_AT = 140, 255, 88

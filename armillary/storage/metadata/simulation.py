@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..queue import kernel, part
+from armillary.kernels import kernel, part
+
 from .accesses import FENCE, HANDOFF, HINT, LENGTH, WRITE
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.kernels import kernel
 
-from ..queue import kernel
 from .accesses import empty
 from .engine import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY
 from .groups import (
