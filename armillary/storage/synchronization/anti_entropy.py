@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from .protocol import HEADER_BYTES, Act, Host, Message
+from .protocol import HEADER_BYTES, Act, Content, Host, Message
 
 State = TypeVar("State")
 Summary = TypeVar("Summary")
@@ -26,6 +26,8 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
     def __init__(self, host: Host, retry_s: float) -> None:
         self.host, self.retry_s = host, retry_s
         self.states: dict[str, State] = {}
+        #: Keys whose state changed since somebody last emptied this.
+        self.changed: set[str] = set()
         #: For each peer, the keys that it may lack.
         self.pending: dict[str, dict[str, None]] = {peer: {} for peer in host.peers}
         self._up = dict.fromkeys(host.peers, False)
@@ -55,12 +57,17 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
     def summary_bytes(self, summary: Summary) -> int:
         """A summary's size on the wire."""
 
+    @abstractmethod
+    def contents(self, place: str) -> Iterable[Content]:
+        """The contents that this key shows."""
+
     def paths(self, key: str) -> Iterable[str]:
         """The paths whose contents a message with this key carries."""
         return (key,)
 
     def touch(self, key: str) -> None:
         """Notes that a key's state changed."""
+        self.changed.add(key)
         for pending in self.pending.values():
             pending[key] = None
 
@@ -112,8 +119,7 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
                     wanted.append(key)
                 elif key in pending and self.summary(key) == summary:
                     del pending[key]
-            listed = tuple(message.body)
-            self.host.send(sender, Message("want", (listed, tuple(wanted)), HEADER_BYTES + sum(map(len, wanted))))
+            self.host.send(sender, Message("want", (message.body, tuple(wanted)), HEADER_BYTES + sum(map(len, wanted))))
         elif message.kind == "want":
             listed, wanted = message.body
             missing = set(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from armillary.arena import Arena, Case, Constant, Metric
 
@@ -81,13 +81,22 @@ def cases(scale: str) -> Iterator[Case]:
 
 @synchronization.read
 def read(
-    path: Path, *, delay: float = 0.05, loss: float = 0.0, duplication: float = 0.0, network: str = "", clocks: str = ""
+    path: Path,
+    *,
+    delay: float = 0.05,
+    loss: float = 0.0,
+    duplication: float = 0.0,
+    network: str = "",
+    clocks: str = "",
+    links: Literal["full", "ring"] = "full",
 ) -> Iterator[Case]:
-    """A schedule, `t,replica,op,path[,to][,size][,group]` as CSV with a header or as JSON lines (.jsonl), or a git log (.gitlog).
+    """A schedule, `t,replica,op,path[,to][,size][,content][,group]` as CSV with a header or as JSON lines (.jsonl), or a git log (.gitlog).
 
-    `delay` in seconds; `network` and `clocks` are CSV files, as for `read_network` and `read_clocks`.
+    `delay` in seconds; `network` and `clocks` are CSV files, as for `read_network` and `read_clocks`; `links` is full, or ring: protocols
+    without a server then have the links between neighbours only.
     """
-    how = {"path": str(path), "delay": delay, "loss": loss, "duplication": duplication, "network": network, "clocks": clocks}
+    how = {"path": str(path), "delay": delay, "loss": loss, "duplication": duplication}
+    how |= {"network": network, "clocks": clocks, "links": links}
     _read(how)
     yield Case(path.name, _load, how, frozenset({"file"}), source=path)
 
@@ -114,7 +123,12 @@ def _read(how: Mapping[str, Any]) -> Schedule:
     from .histories import read_clocks, read_git_log, read_network
     from .schedule import read_schedule
 
-    world: dict[str, Any] = {"delay_s": how["delay"], "loss": how["loss"], "duplication": how["duplication"]}
+    world: dict[str, Any] = {
+        "delay_s": how["delay"],
+        "loss": how["loss"],
+        "duplication": how["duplication"],
+        "ring": how["links"] == "ring",
+    }
     if how["network"]:
         world |= read_network(how["network"])
     if how["clocks"]:

@@ -191,6 +191,10 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
                 found.append(Shown(gone, None))
         return tuple(found)
 
+    def contents(self, place: str) -> Iterable[Content]:
+        """Those of all versions of a file."""
+        return [v.content for v in self.states[place].contents.versions]
+
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All paths with all versions of all files there."""
         states = self.states

@@ -149,6 +149,10 @@ class DottedNode(AntiEntropyNode[Register, Vector]):
         """All versions, and the deletes known."""
         return shown(self.states.get(path, EMPTY))
 
+    def contents(self, place: str) -> Iterable[Content]:
+        """Those of all versions at a path."""
+        return [v.content for v in self.states.get(place, EMPTY).versions]
+
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All files with all versions."""
         return {path: tuple(v.content for v in state.versions) for path, state in self.states.items() if state.versions}

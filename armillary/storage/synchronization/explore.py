@@ -1,15 +1,18 @@
 """Every interleaving of two replicas under link transactions: what users do, what is delivered, and at most a fault or two, in any order.
 
 A state is both replicas and what is on the link. From each, every step that could come next is tried: a user's next operation, the
-delivery of the oldest message either way, a repetition (only when nothing is on the link: earlier it is a duplicate, and those are
-faults), and, while the budget lasts, a fault: a message lost, or delivered twice (the second copy at once or last), the link cut (what
-is on it is lost; it may come back at any later step), or a replica that crashes and keeps its store and registers only. Each state is
-looked at once. In each must hold:
+delivery of the oldest message either way, a repetition (when nothing is on the link), and, while the budget lasts, a fault: a message
+lost, doubled or overtaken (the copy or the late one arrives at any later step, whatever has happened since), a repetition before its
+time, the link cut (what is on it is lost; it may come back at any later step), or a replica that crashes and keeps its store and
+registers only. Each state is looked at once. In each must hold:
 
 - conservation: no version that was there is nowhere now, and what is staged at one end is in the other's store;
+- both ends have a transaction or neither: what one has committed or finished, the other holds staged or shows, both directions; a commit
+  is never taken back, and no end leaves one before the other shows its part;
 - no version is applied twice, none of a group without the rest;
 - the table of resumption never meets a pair that cannot be;
 - both replicas say "in sync" only with equal trees;
+- where messages cannot be lost, nothing is open when nothing is on the way: no end needs a timer to go on;
 
 and where nothing is left to do, both have all versions, and after one more round say the same (a last message that was lost leaves its
 receiver "waiting" until then). From every state such an end can be reached.
@@ -20,19 +23,21 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from .link_register import LinkEnd, Phase, Word
 from .protocol import Act, Message
 from .schedule import Operation
 from .transactional_link import LinkNode, TransactionalLink
-from .versions import VersionStore
+from .versions import Item, VersionStore
 
 NAMES = ("a", "b")
-FAULTS = ("loss", "duplication", "partition", "crash")
+FAULTS = ("loss", "duplication", "delay", "haste", "partition", "crash")
+#: Violations after which the search ends.
+ENOUGH = 10
 Script = tuple[tuple[Operation, ...], tuple[Operation, ...]]
 
 
@@ -80,15 +85,18 @@ class _Desk:
     def conflict(self, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None: ...
 
 
-@dataclass(frozen=True)
-class _State:
-    """Both replicas, the messages on the way to each, how far each user is, whether the link is up, and the faults left."""
+class _State(NamedTuple):
+    """Both replicas, the messages on the way to each, how far each user is, whether the link is up, the faults left, and strays.
+
+    A stray is a message that arrives out of order, with the replica it is for.
+    """
 
     nodes: tuple[LinkNode, LinkNode]
     wires: tuple[tuple[Message, ...], tuple[Message, ...]]
     done: tuple[int, int]
     up: bool
     left: int
+    strays: tuple[tuple[int, Message], ...] = ()
 
 
 def scripts(paths: Iterable[str] = ("f",), most: int = 3) -> Iterator[Script]:
@@ -131,7 +139,7 @@ class _Explorer:
         todo = deque([(self._number(self.start, -1, "start"), self.start)])
         ends: list[int] = []
         steps = 0
-        while todo and len(self.came) <= self.most:
+        while todo and len(self.came) <= self.most and len(self.violations) < ENOUGH:
             number, state = todo.pop()
             before = _versions(state)
             last = True
@@ -141,6 +149,8 @@ class _Explorer:
                 following = self._number(after, number, name)
                 if before - _versions(after):
                     self._report(following, "conservation: a version is nowhere")
+                for what in _commits_taken_back(state, after):
+                    self._report(following, what)
                 if following == seen:
                     for what in self._faults_of(after):
                         self._report(following, what)
@@ -170,7 +180,7 @@ class _Explorer:
         while number >= 0:
             number, step = self.came[number]
             steps.append(step)
-        if len(self.violations) < 10:
+        if len(self.violations) < ENOUGH:
             self.violations.append(Violation(what, tuple(reversed(steps))))
 
     def _check_ways_out(self, ends: list[int]) -> None:
@@ -192,29 +202,33 @@ class _Explorer:
                 yield f"{NAMES[i]} {_says(self.script[i][state.done[i]])}", self._acted(state, i)
             if state.wires[i]:
                 yield f"{NAMES[i]} receives {state.wires[i][0].kind}", _delivered(state, i)
-        if not any(state.wires):
-            for i in (0, 1):
-                if state.up and state.nodes[i]._retrying[NAMES[1 - i]]:
+        for k, (i, message) in enumerate(state.strays):
+            yield f"{NAMES[i]} receives {message.kind}, late", _strayed(state, k)
+        for i in (0, 1):
+            if state.up and state.nodes[i]._retrying[NAMES[1 - i]]:
+                if not any(state.wires) and not state.strays:
                     yield f"{NAMES[i]} repeats", _repeated(state, i)
+                elif state.left and "haste" in self.faults:
+                    yield f"{NAMES[i]} repeats before its time", _repeated(state._replace(left=state.left - 1), i)
         if not state.up:
             yield "link up", _linked(state, up=True)
         if state.left:
-            yield from self._with_a_fault(state)
+            yield from self._with_a_fault(state._replace(left=state.left - 1))
 
     def _with_a_fault(self, state: _State) -> Iterator[tuple[str, _State]]:
-        rest = _State(state.nodes, state.wires, state.done, state.up, state.left - 1)
         for i in (0, 1):
             wire = state.wires[i]
             if wire and "loss" in self.faults:
-                yield f"{wire[0].kind} to {NAMES[i]} is lost", _with_wire(rest, i, wire[1:])
+                yield f"{wire[0].kind} to {NAMES[i]} is lost", _with_wire(state, i, wire[1:])
             if wire and "duplication" in self.faults:
-                yield f"{wire[0].kind} to {NAMES[i]} is doubled", _with_wire(rest, i, (wire[0], *wire))
-                if len(wire) > 1:
-                    yield f"{wire[0].kind} to {NAMES[i]} is doubled, late", _with_wire(rest, i, (*wire, wire[0]))
+                yield f"{wire[0].kind} to {NAMES[i]} is doubled", state._replace(strays=(*state.strays, (i, wire[0])))
+            if len(wire) > 1 and "delay" in self.faults:
+                late = state._replace(strays=(*state.strays, (i, wire[0])))
+                yield f"{wire[0].kind} to {NAMES[i]} is overtaken", _with_wire(late, i, wire[1:])
             if "crash" in self.faults:
-                yield f"{NAMES[i]} crashes", _crashed(rest, i)
+                yield f"{NAMES[i]} crashes", _crashed(state, i)
         if state.up and "partition" in self.faults:
-            yield "link down", _linked(rest, up=False)
+            yield "link down", _linked(state, up=False)
 
     def _acted(self, state: _State, i: int) -> _State:
         op = self.script[i][state.done[i]]
@@ -224,7 +238,7 @@ class _Explorer:
         if _is_possible(node, op):
             node.local(Act(number, op))
         done = (state.done[0] + (i == 0), state.done[1] + (i == 1))
-        return _sent(_State(nodes, state.wires, done, state.up, state.left), i)
+        return _sent(state._replace(nodes=nodes, done=done), i)
 
     def _faults_of(self, state: _State) -> Iterator[str]:
         a, b = state.nodes
@@ -234,15 +248,15 @@ class _Explorer:
             dots = [dot for dot, _ in node.store.log]
             if len(set(dots)) < len(dots):
                 yield "a version was applied twice"
-            (link,) = node.links.values()
-            if link.register.phase in (Phase.HELD, Phase.COMMITTING) and any(
-                one.id not in other.store.versions for _, one in link.register.staged
-            ):
-                yield "conservation: staged here, and not there"
+            yield from _halves(node, other)
             for group in self._torn(node):
                 yield f"group {group} is there in part"
         if a.status() == b.status() == "in sync" and a.tree() != b.tree():
             yield "both say in sync, and their trees differ"
+        if "loss" not in self.faults and state.up and not any(state.wires) and not state.strays:
+            for node in state.nodes:
+                if any(link.is_open for link in node.links.values()):
+                    yield "nothing is on the way, and a transaction is open"
 
     def _torn(self, node: LinkNode) -> Iterator[str]:
         for i in (0, 1):
@@ -266,6 +280,35 @@ def _is_possible(node: LinkNode, op: Operation) -> bool:
     return op.op not in ("delete", "rename") or (live and (op.op == "delete" or free))
 
 
+def _halves(node: LinkNode, other: LinkNode) -> Iterator[str]:
+    """What one end of a transaction has and the other has not."""
+    (here,), (there,) = node.links.values(), other.links.values()
+    mine, theirs = here.register, there.register
+    held = {one.id for _, one in theirs.staged} | other.store.versions.keys()
+    if mine.phase in (Phase.HELD, Phase.COMMITTING) and not _are_in(mine.staged, other.store.versions):
+        yield "conservation: staged here, and not there"
+    if mine.phase in (Phase.COMMITTING, Phase.DONE) and not _are_in(mine.outgoing, held):
+        yield f"half a transaction: {mine.phase.value} here, and what it gave is neither staged nor shown there"
+    if mine.phase is Phase.DONE and not _are_in(mine.staged, node.store.versions):
+        yield "half a transaction: done here, and what it brought is not shown"
+
+
+def _are_in(items: Iterable[Item], ids: Container[str]) -> bool:
+    return all(one.id in ids for _, one in items)
+
+
+def _commits_taken_back(state: _State, after: _State) -> Iterator[str]:
+    """After COMMIT only forward: who leaves it shows what it staged, and the other shows what it was given."""
+    for i in (0, 1):
+        (old,), (new,) = state.nodes[i].links.values(), after.nodes[i].links.values()
+        r = old.register
+        if r.phase is Phase.COMMITTING and (new.register.phase, new.register.n) != (r.phase, r.n):
+            if not _are_in(r.staged, after.nodes[i].store.versions):
+                yield "half a transaction: a commit was taken back"
+            if not _are_in(r.outgoing, after.nodes[1 - i].store.versions):
+                yield "half a transaction: over for the committer before the other shows it"
+
+
 def _versions(state: _State) -> set[str]:
     return state.nodes[0].store.versions.keys() | state.nodes[1].store.versions.keys()
 
@@ -276,7 +319,7 @@ def _faults_at_the_end(state: _State) -> Iterator[str]:
         yield "the end: one has a version that the other lacks"
     if state.nodes[0].tree() != state.nodes[1].tree():
         yield "the end: trees differ"
-    made = _State(_copied(_copied(state.nodes, 0), 1), ((), ()), state.done, True, 0)
+    made = _State(_copied(_copied(state.nodes, 0), 1), ((), ()), state.done, up=True, left=0)
     for i in (0, 1):
         made.nodes[i].round()
         made = _sent(made, i)
@@ -295,20 +338,27 @@ def _sent(state: _State, i: int) -> _State:
 
 
 def _with_wire(state: _State, i: int, wire: tuple[Message, ...]) -> _State:
-    wires = (wire, state.wires[1]) if i == 0 else (state.wires[0], wire)
-    return _State(state.nodes, wires, state.done, state.up, state.left)
+    return state._replace(wires=(wire, state.wires[1]) if i == 0 else (state.wires[0], wire))
 
 
 def _delivered(state: _State, i: int) -> _State:
+    return _taken(_with_wire(state, i, state.wires[i][1:]), i, state.wires[i][0])
+
+
+def _strayed(state: _State, k: int) -> _State:
+    return _taken(state._replace(strays=state.strays[:k] + state.strays[k + 1 :]), *state.strays[k])
+
+
+def _taken(state: _State, i: int, message: Message) -> _State:
     nodes = _copied(state.nodes, i)
-    nodes[i].receive(NAMES[1 - i], state.wires[i][0])
-    return _sent(_with_wire(_State(nodes, state.wires, state.done, state.up, state.left), i, state.wires[i][1:]), i)
+    nodes[i].receive(NAMES[1 - i], message)
+    return _sent(state._replace(nodes=nodes), i)
 
 
 def _repeated(state: _State, i: int) -> _State:
     nodes = _copied(state.nodes, i)
     nodes[i]._retry(NAMES[1 - i])
-    return _sent(_State(nodes, state.wires, state.done, state.up, state.left), i)
+    return _sent(state._replace(nodes=nodes), i)
 
 
 def _linked(state: _State, *, up: bool) -> _State:
@@ -331,7 +381,7 @@ def _crashed(state: _State, i: int) -> _State:
     node.links[peer].register = old.links[peer].register
     node.links[peer].errors = old.links[peer].errors
     both = (node, nodes[1]) if i == 0 else (nodes[0], node)
-    made = _State(both, state.wires, state.done, state.up, state.left)
+    made = state._replace(nodes=both)
     if state.up:
         node.link(peer, True)
     return _sent(made, i)
@@ -369,7 +419,8 @@ def _key(state: _State) -> Any:
     asked = [link.register.asked for link in links]
     nodes = tuple(_node_key(node, link, base, asked) for node, link in zip(state.nodes, links, strict=True))
     wires = tuple(tuple(_word_key(message, base, asked, 1 - i) for message in wire) for i, wire in enumerate(state.wires))
-    return nodes, wires, state.done, state.up, state.left
+    strays = tuple(sorted((i, _word_key(message, base, asked, 1 - i)) for i, message in state.strays))
+    return nodes, wires, strays, state.done, state.up, state.left
 
 
 def _node_key(node: LinkNode, link: LinkEnd, base: int, asked: list[int]) -> Any:

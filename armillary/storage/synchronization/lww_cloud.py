@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
@@ -143,6 +143,7 @@ class LwwClient:
     def __init__(self, host: Host, how: LwwCloud) -> None:
         self.host, self.how = host, how
         self.files: dict[str, Record] = {}
+        self.changed: set[str] = set()
         #: Deleted here: kept only until the server has it.
         self.deleted: dict[str, Record] = {}
         #: The stamp under which the server is thought to have each path.
@@ -179,6 +180,7 @@ class LwwClient:
         self.host.after(self.how.debounce, self._work)
 
     def _show(self, record: Record) -> None:
+        self.changed.add(record.path)
         if record.content is None:
             self.files.pop(record.path, None)
             self.deleted[record.path] = record
@@ -301,6 +303,11 @@ class LwwClient:
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All files."""
         return {path: (record.content,) for path, record in self.files.items() if record.content is not None}
+
+    def contents(self, place: str) -> Iterable[Content]:
+        """The one that is at a path, if any."""
+        record = self.files.get(place)
+        return () if record is None or record.content is None else (record.content,)
 
     def safe_elsewhere(self, path: str) -> bool:
         """Whether the server is thought to have it; then its content may be evicted."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from armillary.arena import Technique
 
@@ -114,6 +114,21 @@ class Node(Protocol):
 
     def metadata_bytes(self) -> int:
         """Bytes kept beside the contents."""
+        ...
+
+
+@runtime_checkable
+class Tracked(Protocol):
+    """A node that says where its tree has changed, so that nobody has to look through all of it.
+
+    A place is a path, or whatever the node keeps contents by; all places together show what `tree` shows.
+    """
+
+    #: Places that may show something else since somebody last emptied this.
+    changed: set[str]
+
+    def contents(self, place: str) -> Iterable[Content]:
+        """The contents shown there now."""
         ...
 
 

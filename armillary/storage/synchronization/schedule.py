@@ -116,7 +116,8 @@ class Schedule:
 
     `delay_s` is the mean of an exponential one-way delay (a tenth of it is the least), `loss` and `duplication` are probabilities of a
     message (`weather` changes them for a while on a link), `clocks` gives (offset in seconds, drift in parts per million) of a replica,
-    `stuck` are paths that no message gets across, and `evicts` gives the seconds after which a replica drops contents that nobody used
+    `stuck` are paths that no message gets across, `ring` leaves protocols without a server only the links between neighbours (the last
+    and the first are), and `evicts` gives the seconds after which a replica drops contents that nobody used
     there and that are known to be elsewhere.
     """
 
@@ -129,6 +130,7 @@ class Schedule:
     loss: float = 0.0
     duplication: float = 0.0
     stuck: frozenset[str] = frozenset()
+    ring: bool = False
     evicts: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     where: str = "schedule"
@@ -222,7 +224,11 @@ def check_path(path: str, where: str) -> None:
 
 
 def read_schedule(path: str | Path, **world: Any) -> Schedule:
-    """A schedule from a CSV with a header or from JSON lines: `t,replica,op,path[,to][,size][,group]`; `world` as for `Schedule`."""
+    """A schedule from a CSV with a header or from JSON lines: `t,replica,op,path[,to][,size][,content][,group]`.
+
+    `content` is the text that a write or an append adds: its bytes are the size, and a `size` beside it must agree. `world` as for
+    `Schedule`.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -251,10 +257,15 @@ def _operation(row: Mapping[str, Any], where: str) -> Operation:
     def text(name: str) -> str:
         return str(row.get(name) or "")
 
+    content = row.get("content") or None
     try:
-        t, size = float(row["t"]), int(row.get("size") or 1000)
+        given = row.get("size")
+        measured = 1000 if content is None else len(str(content).encode("utf-8", "surrogatepass"))
+        t, size = float(row["t"]), measured if given in (None, "") else int(given)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"found t={row.get('t')!r}, size={row.get('size')!r}; expected seconds and whole bytes", where=where) from None
+    if content is not None and size != measured:
+        raise InputError(f"size: found {size} beside a content of {measured} bytes; expected these, or no size", where=where)
     return Operation(t, text("replica"), text("op"), text("path"), text("to"), size, text("group"))
 
 

@@ -149,7 +149,13 @@ class World:
         self._away = {name: Spans((o.t0, o.t1) for o in schedule.outages if name in (o.a, o.b)) for name in schedule.replicas}
         star = protocol.topology == "star"
         self.names = (*schedule.replicas, SERVER) if star else schedule.replicas
-        self.links = [(a, b) for i, a in enumerate(self.names) for b in self.names[i + 1 :] if not star or b == SERVER]
+        last = len(self.names) - 1
+        self.links = [
+            (a, b)
+            for i, a in enumerate(self.names)
+            for j, b in enumerate(self.names[i + 1 :], i + 1)
+            if (b == SERVER if star else not schedule.ring or j == i + 1 or (i, j) == (0, last))
+        ]
         self.nodes: dict[str, Node] = {}
         self.lines: dict[tuple[str, str], _Line] = {}
         for name in self.names:

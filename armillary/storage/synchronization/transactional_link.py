@@ -10,7 +10,7 @@ What it cannot do: an edit is not seen elsewhere during a partition, and a last 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from armillary.arena import Claim, Gain, Kind, Level, Parity
@@ -64,6 +64,7 @@ class LinkNode:
     def __init__(self, host: Host, how: TransactionalLink) -> None:
         self.host, self.how = host, how
         self.store = VersionStore(host.name)
+        self.changed = self.store.changed
         self.links = {peer: LinkEnd(self.store, host.name < peer, self._show) for peer in host.peers}
         self._up = dict.fromkeys(host.peers, False)
         self._retrying = dict.fromkeys(host.peers, False)
@@ -105,13 +106,17 @@ class LinkNode:
         new = self.store.insert(items)
         for one in new:
             self.host.shows(one.ops)
-        for file in dict.fromkeys(one.file for one in new):
-            self._reconcile(file, {one.id for one in new})
+        ids = {one.id for one in new}
+        for file in dict.fromkeys([one.file for one in new]):
+            self._reconcile(file, ids)
         self._forget_deletes()
         return new
 
     def _reconcile(self, file: str, new: set[str]) -> None:
-        heads = [self.store.versions[i] for i in sorted(self.store.heads.get(file, ()))]
+        ids = self.store.heads.get(file, ())
+        if len(ids) < 2:
+            return
+        heads = [self.store.versions[i] for i in sorted(ids)]
         if self.how.automerge and len(heads) == 2:
             merged = self.store.merged(*heads)
             if merged is not None:
@@ -123,14 +128,22 @@ class LinkNode:
                     self.host.conflict(one.ops, other.ops)
 
     def _forget_deletes(self) -> None:
-        """A delete that is its file's only head goes once every replica has it and we have all that any of them had then."""
-        if self._looked == len(self.store.log) and not self._deletes:
+        """A delete that is its file's only head goes once every replica has it and we have all that any of them had then.
+
+        What a replica without a link to us has, we cannot know: while there is one, deletes stay.
+        """
+        log = self.store.log
+        self._deletes += [log[i] for i in range(self._looked, len(log)) if log[i][1].content is None]
+        self._looked = len(log)
+        counts = self.store.counts
+        if not self._deletes or any(author not in self.links and author != self.host.name for author in counts):
             return
         summaries = [link.theirs for link in self.links.values()]
-        if any(count > self.store.counts.get(author, 0) for theirs in summaries for author, count in theirs.items()):
-            return
-        self._deletes += [item for item in self.store.log[self._looked :] if item[1].content is None]
-        self._looked = len(self.store.log)
+        for theirs in summaries:
+            if theirs != counts:
+                for author, count in theirs.items():
+                    if count > counts.get(author, 0):
+                        return
         kept = []
         for (author, number), one in self._deletes:
             alone = self.store.heads.get(one.file) == {one.id}
@@ -149,9 +162,8 @@ class LinkNode:
         if len(self.store.log) > before:
             for peer in self.host.peers:
                 self._retry_later(peer)
-        if message.kind == "resume":
-            return
-        self._send(sender, link.offer())
+        if message.kind != "resume" and not link.is_open:
+            self._send(sender, link.offer())
 
     def _pump_all(self) -> None:
         for peer in self.host.peers:
@@ -163,6 +175,8 @@ class LinkNode:
         if not self._up[peer] or link.is_open:
             return
         out = self.store.beyond(link.theirs)
+        if not out:
+            return
         if any(author != self.host.name for (author, _), _ in out):
             self._send(peer, link.reconnect())
         else:
@@ -235,6 +249,11 @@ class LinkNode:
             if live:
                 found[path] = live
         return found
+
+    def contents(self, place: str) -> Iterable[Content]:
+        """Those of the heads at a path."""
+        found = (self.store.versions[i].content for i in self.store.at_path.get(place, ()))
+        return [content for content in found if content is not None]
 
     def safe_elsewhere(self, path: str) -> bool:
         """Whether some peer has all heads that are there."""

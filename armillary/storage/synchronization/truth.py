@@ -10,13 +10,38 @@ number and no further. What a write or delete replaced is marked once, when it i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from .protocol import Act, Content, Node, Shown
+from .protocol import Act, Content, Node, Shown, Tracked
 
 _WRITES = ("write", "append")
 _ENDS = (*_WRITES, "delete")
 Tree = Mapping[str, tuple[Content, ...]]
+
+
+class _Visible:
+    """The lines that a replica shows, kept up with its changes."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, Iterable[Content]] = {}
+        self._many: dict[int, int] = {}
+
+    def lines(self, node: Tracked) -> Container[int]:
+        """All of them, now."""
+        many = self._many
+        for place in node.changed:
+            now = node.contents(place)
+            for content in self._at.get(place, ()):
+                for line in content.lines:
+                    many[line] -= 1
+                    if not many[line]:
+                        del many[line]
+            for content in now:
+                for line in content.lines:
+                    many[line] = many.get(line, 0) + 1
+            self._at[place] = now
+        node.changed.clear()
+        return many
 
 
 class Truth:
@@ -39,6 +64,7 @@ class Truth:
         #: For each replica, the groups that it has not seen whole yet, and how many of `_names` it has taken into account.
         self._open: dict[str, dict[str, None]] = defaultdict(dict)
         self._taken: dict[str, int] = defaultdict(int)
+        self._visible: dict[str, _Visible] = defaultdict(_Visible)
 
     def happened(self, act: Act, shown: Sequence[Shown]) -> None:
         """Stamps an accepted operation with what its user saw."""
@@ -115,15 +141,16 @@ class Truth:
             if self.acts[self.groups[name][0]].operation.replica != replica:
                 waiting[name] = None
         self._taken[replica] = len(self._names)
-        lines: set[int] | None = None
+        if not waiting:
+            return
+        lines: Container[int] = self._visible[replica].lines(node) if isinstance(node, Tracked) else _lines(node.tree())
         for name in list(waiting):
             live = self._living(name)
-            if name in self._ended and all(self._is_at_home(n, node) for n in live):
+            seen = sum([n in lines for n in live])
+            if seen == len(live) and name in self._ended:
                 del waiting[name]
-                continue
-            if lines is None:
-                lines = _lines(node.tree())
-            self.torn += self._is_torn(name, live, lines)
+            else:
+                self.torn += seen > 0
 
     def at_the_end(self, replica: str, tree: Tree) -> None:
         """The same for all groups of others, on the tree that is left."""
@@ -134,9 +161,6 @@ class Truth:
 
     def _living(self, group: str) -> list[int]:
         return [n for n in self.groups[group] if self.acts[n].operation.op in _WRITES and n not in self.superseded]
-
-    def _is_at_home(self, n: int, node: Node) -> bool:
-        return any(v.content is not None and n in v.content.lines for v in node.look(self.acts[n].operation.path))
 
     def _is_torn(self, group: str, live: list[int], lines: set[int]) -> bool:
         seen = sum(n in lines for n in live)

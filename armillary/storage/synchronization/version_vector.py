@@ -51,6 +51,8 @@ Siblings = tuple[Sibling, ...]
 
 def covers(a: Vector, b: Vector) -> bool:
     """Whether `a` has seen all that `b` has."""
+    if a == b:
+        return True
     mine = dict(a)
     return all(mine.get(replica, 0) >= count for replica, count in b)
 
@@ -125,12 +127,18 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
 
     def summary(self, key: str) -> tuple[Vector, ...]:
         """The vectors of all siblings."""
-        return tuple(s.vector for s in self.states[key])
+        return tuple([s.vector for s in self.states[key]])
 
     def lacks(self, key: str, summary: tuple[Vector, ...]) -> bool:
         """Whether one of the vectors is not covered here."""
         mine = self.states.get(key, ())
-        return not all(any(covers(s.vector, vector) for s in mine) for vector in summary)
+        for vector in summary:
+            for s in mine:
+                if covers(s.vector, vector):
+                    break
+            else:
+                return True
+        return False
 
     def state_bytes(self, state: Siblings) -> int:
         """All siblings."""
@@ -138,7 +146,7 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
 
     def summary_bytes(self, summary: tuple[Vector, ...]) -> int:
         """All vectors."""
-        return sum(COUNTER_BYTES * len(vector) for vector in summary)
+        return COUNTER_BYTES * sum(map(len, summary))
 
     def status(self) -> str:
         """Conflict where there are siblings, waiting while a peer may lack something."""
@@ -152,6 +160,10 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
     def look(self, path: str) -> tuple[Shown, ...]:
         """All siblings, deletes too."""
         return tuple(Shown(s.ops, s.content) for s in self.states.get(path, ()))
+
+    def contents(self, place: str) -> Iterable[Content]:
+        """Those of all siblings at a path."""
+        return [s.content for s in self.states.get(place, ()) if s.content is not None]
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
         """All files with all siblings."""

@@ -72,8 +72,13 @@ class VersionStore:
         self.heads: dict[str, set[str]] = {}
         self.at_path: dict[str, set[str]] = {}
         self._children: set[str] = set()
+        #: Paths where other heads are than when somebody last emptied this.
+        self.changed: set[str] = set()
         #: Own versions beyond this number belong to a group that is still open, and do not travel.
         self.limit: int | None = None
+        #: The last summary, and the length of the log and the limit for which it was made.
+        self._summary: Mapping[str, int] = {}
+        self._summed: tuple[int, int | None] = (0, None)
 
     def create(self, made: Version) -> None:
         """Adds a version of our own."""
@@ -104,8 +109,10 @@ class VersionStore:
         if one.id not in self._children:
             self.heads.setdefault(one.file, set()).add(one.id)
             self.at_path.setdefault(one.path, set()).add(one.id)
+            self.changed.add(one.path)
 
     def _lower(self, one: Version) -> None:
+        self.changed.add(one.path)
         for index, key in ((self.heads, one.file), (self.at_path, one.path)):
             here = index.get(key)
             if here is not None:
@@ -117,22 +124,30 @@ class VersionStore:
         """Takes a delete out of the heads; the version itself stays."""
         self._lower(one)
 
-    def summary(self) -> dict[str, int]:
-        """How many versions of each author are here and may travel."""
-        out = dict(self.counts)
-        if self.limit is not None:
-            out[self.me] = min(out.get(self.me, 0), self.limit)
-        return {author: count for author, count in out.items() if count}
+    def summary(self) -> Mapping[str, int]:
+        """How many versions of each author are here and may travel; the same mapping until that changes."""
+        now = (len(self.log), self.limit)
+        if self._summed != now:
+            out = dict(self.counts)
+            if self.limit is not None:
+                out[self.me] = min(out.get(self.me, 0), self.limit)
+            self._summary = {author: count for author, count in out.items() if count}
+            self._summed = now
+        return self._summary
 
     def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
         """What a store with that summary lacks of what may travel, parents first."""
+        if theirs == self.counts:
+            return ()
         places: list[int] = []
         for author, count in self.counts.items():
             known = theirs.get(author, 0)
-            last = count if self.limit is None or author != self.me else min(count, self.limit)
-            if known < last:
+            if known < count:
+                last = count if self.limit is None or author != self.me else min(count, self.limit)
                 places += self.places[author][known:last]
-        return tuple(self.log[place] for place in sorted(places))
+        if len(places) > 1:
+            places.sort()
+        return tuple([self.log[place] for place in places])
 
     def is_closed(self, items: Iterable[Item]) -> bool:
         """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""

@@ -21,6 +21,8 @@ ACTS = ("edit", "create", "delete", "rename", "group")
 SHARES = (0.70, 0.10, 0.08, 0.07, 0.05)
 READS = 0.10
 NOTICE_S = 60.0
+#: Paths from which on a choice among all is made by trying.
+MANY = 8192
 HOUR, DAY = 3600.0, 86400.0
 
 
@@ -136,14 +138,20 @@ class _Users:
     def _pick(self, t: float, who: str) -> str:
         """Half the time a file this user had lately, else Zipf(1.0) over all that it knows; nothing when it knows none."""
         until = min(t, self.away[who].begun(t)) - NOTICE_S
-        rng = self.rng
-        mine = [path for path in self.recent[who] if self._is_known(path, who, until)]
+        rng, born = self.rng, self.born
+        mine = [path for path in self.recent[who] if path in born and (born[path][1] == who or born[path][0] <= until)]
         if mine and rng.random() < 0.5:
             return mine[-1 - min(int(rng.geometric(0.3)) - 1, len(mine) - 1)]
         for u in rng.random(32):
             path = self.ranks[max(int(len(self.ranks) ** u) - 1, 0)] if self.ranks else ""
             if self._is_known(path, who, until):
                 return path
+        if len(self.ranks) > MANY:
+            # At least a third of them live: uniform over those that are known, without a look at each.
+            for u in rng.random(1000):
+                path = self.ranks[int(len(self.ranks) * u)]
+                if self._is_known(path, who, until):
+                    return path
         known = [path for path in self.ranks if self._is_known(path, who, until)]
         return known[int(rng.integers(len(known)))] if known else ""
 

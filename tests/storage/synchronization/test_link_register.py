@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from armillary.storage.synchronization import LinkEnd, Phase, VersionStore, resume
+from armillary.storage.synchronization import LinkEnd, Phase, Register, VersionStore, resume
 from armillary.storage.synchronization.protocol import Content, Message
-from armillary.storage.synchronization.versions import merge_lines, version
+from armillary.storage.synchronization.versions import digest, merge_lines, version
 
 I, O, H, C, D = Phase.IDLE, Phase.OFFERED, Phase.HELD, Phase.COMMITTING, Phase.DONE  # noqa: E741
 EXPECTED = {
@@ -48,6 +48,50 @@ def carry(a: LinkEnd, b: LinkEnd, to_a: list[Message], to_b: list[Message], most
 
 def has_both(end: LinkEnd) -> bool:
     return sorted(v.path for v in end.store.versions.values()) == ["of-a", "of-b"]
+
+
+def in_phases(mine: Phase, theirs: Phase) -> tuple[LinkEnd, LinkEnd]:
+    """Two ends in these phases of their first transaction; who offered or commits is its first party."""
+    a, b = ends()
+    of_a, of_b = (tuple(end.store.log) for end in (a, b))
+    name = digest(of_b, of_a) if theirs in (O, C) and mine not in (O, C) else digest(of_a, of_b)
+    for end, phase, own, other in ((a, mine, of_a, of_b), (b, theirs, of_b, of_a)):
+        if phase is O:
+            end.register = Register(phase=O, outgoing=own)
+        elif phase is not I:
+            end.register = Register(phase=phase, outgoing=own, staged=other, digest=name)
+        if phase is D:
+            end.store.insert(other)
+    return a, b
+
+
+#: After a, and only a, asked and was answered, no timer helping: the messages carried, then phase, number and versions of a and of b.
+AFTERWARDS = {
+    (I, I): (2, (I, 1, 1), (I, 1, 1)), (I, O): (2, (I, 2, 1), (I, 2, 1)), (O, I): (2, (I, 2, 1), (I, 1, 1)),
+    (O, O): (2, (I, 2, 1), (I, 2, 1)), (O, H): (2, (I, 2, 1), (H, 1, 1)), (H, O): (2, (I, 2, 1), (I, 2, 1)),
+    (C, H): (5, (I, 2, 2), (I, 2, 2)), (H, C): (4, (I, 2, 2), (I, 2, 2)), (C, D): (3, (I, 2, 2), (I, 2, 2)),
+    (D, C): (4, (I, 2, 2), (I, 2, 2)), (D, D): (2, (D, 1, 2), (D, 1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mine", "theirs"), list(itertools.product(Phase, Phase)))
+def test_what_every_pair_of_phases_comes_to_when_one_end_asks(mine: Phase, theirs: Phase) -> None:
+    a, b = in_phases(mine, theirs)
+    carried = carry(a, b, [], a.reconnect())
+    if (mine, theirs) in AFTERWARDS:
+        seen = [(end.register.phase, end.register.n, len(end.store.versions)) for end in (a, b)]
+        assert (carried, *seen) == AFTERWARDS[mine, theirs]
+        assert a.errors + b.errors == 0
+    else:
+        assert a.errors == 1
+        assert a.register.epoch == b.register.epoch == 2
+    for end in (a, b):
+        carry(a, b, *((end.offer(), []) if end is b else ([], end.offer())))
+    carry(a, b, b.reconnect(), a.reconnect())
+    carry(a, b, b.offer(), a.offer())
+    assert has_both(a)
+    assert has_both(b)
+    assert all(len(end.store.log) == 2 for end in (a, b)), "applied twice"
 
 
 @pytest.mark.parametrize("cut", range(6))

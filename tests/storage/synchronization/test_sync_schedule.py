@@ -77,3 +77,19 @@ def test_the_user_model_is_seeded_and_keeps_its_shares() -> None:
     assert abs(share["edit"] - 0.80) < 0.05
     with pytest.raises(InputError, match="unknown case"):
         generate("nobody", np.random.default_rng(0), 10)
+
+
+def test_a_content_gives_its_size_and_a_size_beside_it_must_agree(tmp_path: Path) -> None:
+    file = tmp_path / "with.csv"
+    file.write_text(
+        "t,replica,op,path,size,content\n1,A,write,f,,née\n2,B,append,f,3,abc\n3,A,write,g,,\n4,A,write,h,0,\n", encoding="utf-8"
+    )
+    assert [op.size for op in read_schedule(file).operations] == [4, 3, 1000, 0]
+    lines = tmp_path / "with.jsonl"
+    lines.write_text('{"t": 1, "replica": "A", "op": "write", "path": "f", "content": "a\\nb", "size": 9}\n')
+    with pytest.raises(InputError, match=r"with.jsonl:1: size: found 9 beside a content of 3 bytes"):
+        read_schedule(lines)
+    lines.write_text(
+        '{"t": 1, "replica": "A", "op": "write", "path": "f", "content": "a\\nb"}\n{"t": 1, "replica": "B", "op": "read", "path": "f"}'
+    )
+    assert read_schedule(lines).operations[0].size == 3

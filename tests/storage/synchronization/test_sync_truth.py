@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armillary.storage.synchronization import LwwCloud, Operation, Truth, VersionVector, World, generate
-from armillary.storage.synchronization.protocol import Act, Content, Shown
+from armillary.storage.synchronization import (
+    Crdt,
+    DottedVersionVector,
+    LwwCloud,
+    Operation,
+    SyncProtocol,
+    TransactionalLink,
+    Truth,
+    VersionVector,
+    World,
+    generate,
+)  # fmt: skip
+from armillary.storage.synchronization.protocol import Act, Content, Shown, Tracked
 
 
 class BruteForce:
@@ -139,3 +150,25 @@ def test_two_names_that_users_chose_are_no_duplicate_and_an_old_name_is_one() ->
     newer = (Content((3,), 1),)
     assert truth.duplicates([{"g": newer, "h": newer}]) == 0
     assert truth.duplicates([{"g": newer, "k": newer}]) == 1
+
+
+@pytest.mark.parametrize(
+    "protocol", [LwwCloud(), VersionVector(), DottedVersionVector(), Crdt(), TransactionalLink()], ids=lambda p: type(p).__name__
+)
+@pytest.mark.parametrize("name", ["skewed-clocks", "rename-storm"])
+def test_the_lines_kept_up_with_changes_are_those_of_the_whole_tree(name: str, protocol: SyncProtocol) -> None:
+    steps = looked = 0
+
+    def look(world: World) -> None:
+        nonlocal steps, looked
+        steps += 1
+        if steps % 7 == 0:
+            for replica in world.schedule.replicas:
+                node = world.nodes[replica]
+                assert isinstance(node, Tracked)
+                lines = {line for versions in node.tree().values() for content in versions for line in content.lines}
+                assert set(world.truth._visible[replica].lines(node)) == lines  # type: ignore[call-overload]
+                looked += len(lines)
+
+    World(generate(name, np.random.default_rng(3), 60), protocol, look).run()
+    assert looked > 1000
