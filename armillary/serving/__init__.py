@@ -1,0 +1,1 @@
+"""Running large models for others: adapters, tiers, failures, experts, deployment."""

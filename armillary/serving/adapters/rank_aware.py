@@ -1,0 +1,46 @@
+"""Rank-aware: equal ranks stand together, so that slots need not be padded to a larger rank that a few adapters have.
+
+After the observation of Li et al., CaraServe: CPU-Assisted and Rank-Aware LoRA Serving, 2024, that a batch costs as its largest rank; there
+requests are routed so, here adapters are placed so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .gpu_engine import GpuEngine
+from .placement import Placement, Placer, least_loaded, resident, start_gpus
+from .workload import AdapterTable
+
+
+@dataclass(frozen=True)
+class RankAware(Placer):
+    """GPUs are given to ranks in proportion to their token rates; a rank too small for a GPU of its own joins the next larger one."""
+
+    slots: int = field(
+        default=0, metadata={"doc": "most slots on a GPU; 0: one for each adapter, as far as memory goes", "range": (0, 4096)}
+    )
+
+    def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
+        """Where each adapter goes."""
+        on = engine or GpuEngine()
+        n = start_gpus(adapters, on, min_gpus)
+        load = adapters.token_rate
+        total = float(load.sum()) or 1.0
+        ranks = sorted({int(r) for r in adapters.rank})
+        groups: list[list[int]] = []
+        carried: list[int] = []
+        left = n
+        for i, rank in enumerate(ranks):
+            mine = carried + [int(a) for a in np.flatnonzero(adapters.rank == rank)]
+            last = i == len(ranks) - 1
+            want = left if last else min(left - 1, round(n * float(load[mine].sum()) / total))
+            if want < 1:
+                carried = mine
+                continue
+            order = sorted(mine, key=lambda a: (-load[a], a))
+            groups += least_loaded(load, order, want)
+            carried, left = [], left - want
+        return Placement(adapters, resident(adapters, [g for g in groups if g], on, self.slots), on)

@@ -1,0 +1,27 @@
+"""Twin-search: the placement of twin-greedy with the twin itself asked at every step, so that nothing learned can be wrong.
+
+The yardstick for what learning costs: Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, 2026.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from armillary.arena import Claim
+
+from .distilled import Asked
+from .gpu_engine import GpuEngine
+from .twin_greedy import Judge, TwinGreedy
+
+
+@dataclass(frozen=True)
+class TwinSearch(TwinGreedy):
+    """Greedy placement on the twin itself."""
+
+    claims: ClassVar[tuple[Claim, ...]] = ()
+    window_s: float = field(default=600.0, metadata={"doc": "simulated seconds of each question to the twin", "range": (30.0, 36000.0)})
+
+    def judge_of(self, engine: GpuEngine) -> Judge:
+        """The twin."""
+        return Asked(engine, self.window_s)
