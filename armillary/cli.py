@@ -17,6 +17,7 @@ import typer
 from armillary import __version__, catalogue
 from armillary.errors import InputError, one_line, unknown
 from armillary.llm.cli import llm_app
+from armillary.serving.deployment.cli import deploy_app, serve, smoke
 
 if TYPE_CHECKING:
     from armillary.study import Result
@@ -34,6 +35,9 @@ app = typer.Typer(
 cluster_app = typer.Typer(help="Describe machines: this one, presets, and files.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(llm_app, name="llm")
+app.add_typer(deploy_app, name="deploy")
+app.command()(serve)
+app.command()(smoke)
 
 
 def _arena_names(incomplete: str) -> list[str]:

@@ -40,7 +40,10 @@ def test_show(armillary_command: Command) -> None:
     ):
         assert part.casefold() in shown.casefold(), part
     assert "requests_per_s" in armillary_command("show", "storage/eviction").stdout
-    assert json.loads(armillary_command("show", "lru", "--json").stdout)["arena"] == "storage/eviction"
+    assert json.loads(armillary_command("show", "storage/eviction/lru", "--json").stdout)["arena"] == "storage/eviction"
+    both = armillary_command("show", "lru")
+    assert both.returncode == 2
+    assert "serving/adapters/lru, storage/eviction/lru" in both.stderr
     wrong = armillary_command("show", "fifo-map")
     assert wrong.returncode == 2
     assert 'did you mean "fifo-mep"' in wrong.stderr

@@ -41,7 +41,8 @@ class Sampling:
         keep = int(np.searchsorted(np.cumsum(chance[order]), self.top_p)) + 1
         top = order[:keep]
         cut = np.cumsum(chance[top])
-        pick = np.random.default_rng([self.seed & 0xFFFFFFFF, position]).random() * cut[-1]
+        stream = [self.seed & 0xFFFFFFFF, position]
+        pick = np.random.default_rng(stream).random() * cut[-1]
         return int(top[min(int(np.searchsorted(cut, pick, side="right")), keep - 1)])
 
 

@@ -1,0 +1,33 @@
+"""A script that starts the engine on this machine, without a container; on several, the same script with a rank each. Bash 4 (2009)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .engine_command import HEAD_PORT
+from .host_scripts import Host, files_of, supervisor
+from .service import Service
+from .shell import seal
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Bare(Target):
+    """`job.sh` starts the engine and watches over it. Bash 4 (2009)."""
+
+    platform: ClassVar[str] = "bare"
+
+    def render(self, service: Service) -> dict[str, str]:
+        """The scripts."""
+        here = '$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
+        nodes, head = ["node_list=$(hostname)", 'HEAD_ADDRESS="${HEAD_ADDRESS:-127.0.0.1}"'], []
+        if service.parallel.nodes > 1:
+            said = "start it on every host with NODE_RANK=0,1,… and the address of the first as HEAD_ADDRESS"
+            head = [f'HEAD_PORT="${{HEAD_PORT:-{HEAD_PORT}}}"']
+            nodes = [f': "${{NODE_RANK:?{said}}}" "${{HEAD_ADDRESS:?{said}}}"', "node_list=$(hostname)"]
+            # A worker serves nothing to ask for health: it only runs until the first host ends it.
+            nodes.append('if [ "$NODE_RANK" != 0 ]; then export PORT HEAD_ADDRESS; exec bash "$here/node.sh"; fi')
+        job = supervisor(service, head=head, here=here, nodes=nodes, launch='bash "$here/node.sh"', renew=None)
+        out = files_of(service, job, Host(), service.cache.local.path)
+        return {name: seal(text, self.platform, service.digest) for name, text in sorted(out.items())}

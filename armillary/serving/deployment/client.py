@@ -1,0 +1,90 @@
+"""A small client of OpenAI's protocol, on the standard library alone: what the smoke test and the benchmark ask with."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.errors import InputError, one_line
+
+#: The longest answer, and the longest line of a stream, that are read, bytes.
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status and a body."""
+
+    status: int
+    text: str
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where an endpoint is (`http://host:port`, with or without `/v1`), and the key to it."""
+
+    url: str
+    key: str | None = None
+    timeout_s: float = 120.0
+
+    def _parts(self) -> urllib.parse.SplitResult:
+        parts = urllib.parse.urlsplit(self.url)
+        try:
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            good = False
+        if not good:
+            raise InputError(f"found {one_line(self.url, 120)!r}; expected http://host:port or https://host:port", where="URL")
+        return parts
+
+    def _open(self, method: str, path: str, body: Mapping[str, Any] | None, key: str | None) -> http.client.HTTPResponse:
+        parts = self._parts()
+        assert parts.hostname is not None
+        if parts.scheme == "https":
+            line: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=self.timeout_s, context=ssl.create_default_context()
+            )
+        else:
+            line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=self.timeout_s)
+        headers = {"content-type": "application/json", "connection": "close"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        root = parts.path.rstrip("/").removesuffix("/v1")
+        line.request(method, root + path, None if body is None else json.dumps(body), headers)
+        return line.getresponse()
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> Reply:
+        """One request (GET without a body, POST with one) and its answer; OSError or HTTPException where none comes."""
+        with self._open("GET" if body is None else "POST", path, body, self.key if key is None else key) as reply:
+            return Reply(reply.status, reply.read(MOST_BYTES).decode("utf-8", "replace"))
+
+    def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[float, dict[str, Any]]]:
+        """The events of a streamed answer, each with the time it came (`time.perf_counter`); ends with [DONE], else ConnectionError."""
+        with self._open("POST", path, {**body, "stream": True}, self.key) as reply:
+            if reply.status != 200:
+                raise ConnectionError(f"status {reply.status}: {one_line(reply.read(2000).decode('utf-8', 'replace'), 200)}")
+            while line := reply.readline(MOST_BYTES):
+                if not line.startswith(b"data:"):
+                    continue
+                said = line[5:].strip()
+                if said == b"[DONE]":
+                    return
+                event = json.loads(said)
+                if "error" in event:
+                    raise ConnectionError(one_line(str(event["error"].get("message")), 200))
+                yield time.perf_counter(), event
+        raise ConnectionError("the stream broke off before [DONE]")

@@ -1,0 +1,55 @@
+"""A Flux batch job that serves from an Apptainer image. Flux gives whole slots, so memory is the slot's. flux-core 0.60 (2024)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .apptainer_runtime import Apptainer, image_script
+from .host_scripts import Host, Runtime, files_of, supervisor
+from .service import Service
+from .shell import seal
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Flux(Target):
+    """`job.sh` for `flux batch`, `node.sh` for each node. flux-core 0.60 (2024)."""
+
+    platform: ClassVar[str] = "flux"
+
+    def render(self, service: Service) -> dict[str, str]:
+        """The scripts."""
+        contained = service.hpc.runtime == "container"
+        runtime: Runtime = Apptainer() if contained else Host()
+        out = files_of(service, _job(service), runtime, service.cache.hpc.path)
+        if contained:
+            out["image.sh"] = image_script(service)
+        return {name: seal(text, self.platform, service.digest) for name, text in sorted(out.items())}
+
+
+def _job(service: Service) -> str:
+    r, nodes = service.resources, service.parallel.nodes
+    asked = [f"--job-name={service.name}", f"--nodes={nodes}", f"--nslots={nodes}", f"--cores-per-slot={r.cpus}"]
+    if r.gpus_per_node:
+        asked.append(f"--gpus-per-slot={r.gpus_per_node}")
+    if service.hpc.partition is not None:
+        asked.append(f"--queue={service.hpc.partition}")
+    if service.hpc.account is not None:
+        asked.append(f"--bank={service.hpc.account}")
+    asked += [f"--time-limit={math.ceil(service.lifetime_h * 60)}m", "--signal=SIGTERM@120s", f"--output={service.name}-{{{{id}}}}.log"]
+    gpus = f" --gpus-per-task={r.gpus_per_node}" if r.gpus_per_node else ""
+    launch = f'flux run --nodes={nodes} --ntasks={nodes} --cores-per-task={r.cpus}{gpus} bash "$here/node.sh"'
+    renew = None
+    if service.hpc.renew:
+        # The next job goes to the instance that started this one, not into this one's own queue.
+        renew = 'flux proxy "$(flux getattr parent-uri)" flux batch --dependency="afterany:$(flux getattr jobid)" "$here/job.sh"'
+    nodes_lines = [
+        "node_list=$(flux hostlist --expand --delimiter=, local)",
+        'first=${node_list%%,*}',
+        "HEAD_ADDRESS=$(getent ahostsv4 \"$first\" | awk 'NR == 1 {print $1}')",
+        'HEAD_ADDRESS="${HEAD_ADDRESS:-$first}"',
+    ]  # fmt: skip
+    head = [f"#flux: {line}" for line in asked]
+    return supervisor(service, head=head, here='"${SERVICE_DIR:-$PWD}"', nodes=nodes_lines, launch=launch, renew=renew)
