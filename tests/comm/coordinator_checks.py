@@ -213,6 +213,9 @@ def in_place(comm):
     return coord.allreduce(np.sin(np.arange(9.0) + rank), order="rank")
 
 
+STEADY_ROUNDS = 1000
+
+
 def steady_state(comm, shared):
     """After the first rounds nothing is kept and nothing piles up: the same memory is in use, and its peak is a few objects."""
     coord = Coordinator(comm)
@@ -242,7 +245,8 @@ def steady_state(comm, shared):
     comm.barrier()
     before = tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
-    rounds(3000, 500)
+    comm.barrier()
+    rounds(3000, STEADY_ROUNDS)
     comm.barrier()
     after, peak = tracemalloc.get_traced_memory()
     comm.barrier()

@@ -87,8 +87,9 @@ def test_nothing_is_kept_in_the_steady_state_on_mpi(shared):
 def test_nothing_is_kept_in_the_steady_state_on_threads():
     result = comm.run(checks.steady_state, True, ranks=2)
     kept, peak = result[0]
-    assert abs(kept) < 2048
-    assert peak < 8192
+    # Threads share one heap, and where each one stands when it is read differs by a few kilobytes: less than the smallest object a round.
+    assert abs(kept) < 8 * checks.STEADY_ROUNDS
+    assert peak < 8 * checks.STEADY_ROUNDS
 
 
 @pytest.mark.parametrize("backend", ["threads", "mpi"])
