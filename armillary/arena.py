@@ -53,7 +53,8 @@ class Metric:
 
     `kind="by case"` leaves that to the case, which then carries "measured" or "simulated" among its kinds. `scale="difference"`
     compares by subtraction (accuracies, shares, dB) rather than by ratio. `on` limits the metric to cases that carry all these
-    kinds. `better=None` is a figure to look at, never compared. `unbounded` allows infinities.
+    kinds. `better=None` is a figure to look at, never compared. `unbounded` allows infinities. `steady` says of something measured
+    that a busy machine does not change it: a count, a ratio of sizes, an error.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Metric:
     scale: Literal["ratio", "difference"] = "ratio"
     on: frozenset[str] = frozenset()
     unbounded: bool = False
+    steady: bool = False
     doc: str = ""
 
     def __post_init__(self) -> None:

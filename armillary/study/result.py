@@ -127,7 +127,9 @@ class Result:
         return {c: {r: v[1] for r, v in found[c].items()} for c in (self.cases if cases is None else cases) if c in found}
 
     def noisy(self, technique: str, metric: str, case: str) -> set[int]:
-        """The repeats that were measured on a disturbed machine; what is simulated or modelled does not mind."""
+        """The repeats that were measured on a disturbed machine; what is simulated, modelled or steady does not mind."""
+        if self.metric(metric).steady:
+            return set()
         return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2] and v[0] == "measured"}
 
     def kinds(self, technique: str, metric: str, cases: Collection[str] | None = None) -> set[str]:

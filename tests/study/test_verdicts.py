@@ -18,6 +18,7 @@ Cells = Mapping[str, Mapping[str, list[float]]]
 METRICS = [
     Metric("cost", better="lower"),
     Metric("rate", better="higher", kind="measured"),
+    Metric("lines", better="lower", kind="measured", steady=True),
     Metric("accuracy", better="higher", scale="difference"),
     Metric("mixed", better="lower", kind="by case"),
 ]
@@ -49,7 +50,7 @@ class Made(Result):
                             "key": next(counter), "technique": t, "case": c, "repeat": repeat, "state": state, "noisy": 0, "reason": "",
                             "error": "", "stale": t in (stale or ()),
                         })  # fmt: skip
-                        kind = "measured" if metric == "rate" or ("measured" in facts[c]["kinds"] and metric == "mixed") else "simulated"
+                        kind = "measured" if metric in ("rate", "lines") or ("measured" in facts[c]["kinds"] and metric == "mixed") else "simulated"
                         if state == "done":
                             found.setdefault(unit["key"], {})[metric] = (kind, value)
         plan = {
@@ -92,6 +93,13 @@ def test_what_is_simulated_does_not_mind_a_disturbed_machine() -> None:
     for unit in made.units:
         unit["noisy"] = 1  # type: ignore[index]
     assert verdict(made, Claim("cost", over="old", by=Gain(ratio=(1.5, None)))).state == "held"
+
+
+def test_what_is_counted_does_not_mind_a_disturbed_machine() -> None:
+    made = Made({"lines": {"new": {f"c{i}": [10.0] for i in range(12)}, "old": {f"c{i}": [20.0] for i in range(12)}}})
+    for unit in made.units:
+        unit["noisy"] = 1  # type: ignore[index]
+    assert verdict(made, Claim("lines", over="old", by=Gain(ratio=(1.5, None)))).state == "held"
 
 
 def test_a_metric_that_is_measured_elsewhere_is_judged_where_it_is_simulated() -> None:

@@ -22,25 +22,32 @@ fields = Arena(
     "compression/fields",
     question="How small can I make this simulation output with every value within my bound, how fast, and does it pay on my link?",
     metrics=[
-        Metric("ratio", better="higher", kind="measured", doc="bytes of the array over all bytes needed to get it back"),
-        Metric("bits_per_value", unit="bit", better="lower", kind="measured", doc="compressed bits for each value"),
+        Metric("ratio", better="higher", kind="measured", steady=True, doc="bytes of the array over all bytes needed to get it back"),
+        Metric("bits_per_value", unit="bit", better="lower", kind="measured", steady=True, doc="compressed bits for each value"),
         Metric(
             "compress_MBps", unit="MB/s", better="higher", kind="measured", doc="bytes of the array a second, median of five, two threads"
         ),
         Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured", doc="the same on the way back"),
-        Metric("max_error", better="lower", kind="measured", doc="largest error over the bound; above 1 the unit fails"),
+        Metric("max_error", better="lower", kind="measured", steady=True, doc="largest error over the bound; above 1 the unit fails"),
         Metric(
             "psnr_dB",
             unit="dB",
             better="higher",
             kind="measured",
+            steady=True,
             scale="difference",
             unbounded=True,
             doc="range over root mean square error",
         ),
-        Metric("nrmse", better="lower", kind="measured", doc="root mean square error over the range"),
-        Metric("ssim", better="higher", kind="measured", scale="difference", on=_GRID, doc="structural similarity of slices"),
-        Metric("spectrum_error", better="lower", kind="measured", doc="largest relative error of the radial power spectrum, k below N/4"),
+        Metric("nrmse", better="lower", kind="measured", steady=True, doc="root mean square error over the range"),
+        Metric("ssim", better="higher", kind="measured", steady=True, scale="difference", on=_GRID, doc="structural similarity of slices"),
+        Metric(
+            "spectrum_error",
+            better="lower",
+            kind="measured",
+            steady=True,
+            doc="largest relative error of the radial power spectrum, k below N/4",
+        ),
         Metric(
             "peak_memory", better="lower", kind="measured", doc="most memory while compressing, the array itself included, over its bytes"
         ),

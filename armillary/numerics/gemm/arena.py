@@ -29,11 +29,13 @@ gemm = Arena(
     question="Can my float64 product run on int8 units without losing accuracy, for my matrices, and is it faster?",
     metrics=[
         Metric("tflops", unit="TFLOP/s", better="higher", kind="measured", on=_COMPUTED, doc="2·m·n·k per second, whatever it took inside"),
-        Metric("error_u", better="lower", kind="measured", on=_COMPUTED, unbounded=True, doc="largest |Ĉ − C| / (u·(|A||B|)) of an entry"),
-        Metric("grade", better="higher", kind="measured", scale="difference", on=_COMPUTED, doc=_GRADES),
-        Metric("gemms", better="lower", kind="measured", on=_COMPUTED, doc="low-precision matrix products; 1 for the native one"),
+        Metric("error_u", better="lower", kind="measured", steady=True, on=_COMPUTED, unbounded=True,
+               doc="largest |Ĉ − C| / (u·(|A||B|)) of an entry"),
+        Metric("grade", better="higher", kind="measured", steady=True, scale="difference", on=_COMPUTED, doc=_GRADES),
+        Metric("gemms", better="lower", kind="measured", steady=True, on=_COMPUTED,
+               doc="low-precision matrix products; 1 for the native one"),
         Metric("overhead", better="lower", kind="measured", scale="difference", on=_COMPUTED, doc="share of time to look and decide"),
-        Metric("fallback", better=None, kind="measured", on=_COMPUTED, doc="1 where native float64 was taken instead"),
+        Metric("fallback", better=None, kind="measured", steady=True, on=_COMPUTED, doc="1 where native float64 was taken instead"),
         Metric("modelled_speedup", better="higher", kind="modelled", on=_MODELLED, doc="over native float64 at 55 bits"),
     ],
     techniques={

@@ -30,13 +30,20 @@ selinv = Arena(
     question="How fast are variances from a huge block-tridiagonal precision matrix with an arrow, and over how many processes?",
     metrics=[
         Metric("seconds", unit="s", better="lower", kind="by case", doc="factor and wanted entries of the inverse; one core a process"),
-        Metric("error", better="lower", kind="measured", doc="largest error of a wanted entry over the largest of its column, 24 columns"),
-        Metric("logdet_error", better="lower", kind="measured", doc="relative error of log det"),
+        Metric(
+            "error",
+            better="lower",
+            kind="measured",
+            steady=True,
+            doc="largest error of a wanted entry over the largest of its column, 24 columns",
+        ),
+        Metric("logdet_error", better="lower", kind="measured", steady=True, doc="relative error of log det"),
         Metric(
             "bytes_per_rank",
             unit="B",
             better="lower",
             kind="measured",
+            steady=True,
             doc="most payload that a rank sent to others; collectives count once",
         ),
         Metric("parallel_efficiency", better="higher", kind="by case", on=frozenset({"parallel"}), doc="T₁ / (p·T_p); 1/p for one process"),

@@ -28,9 +28,11 @@ sparse = Arena(
     metrics=[
         Metric("seconds", unit="s", better="lower", kind="measured", on=_MEASURED, doc="one operation, slowest rank; median of rounds"),
         Metric("simulated_seconds", unit="s", better="lower", kind="simulated", on=_SIMULATED, doc="one operation on the cluster"),
-        Metric("bytes_per_rank", unit="B", better="lower", kind="measured", doc=_SENT),
-        Metric("messages", better="lower", kind="measured", doc="messages to other ranks that carry payload; the most of any rank"),
-        Metric("imbalance", better="lower", kind="measured", doc="most entries of a rank after the operation over the mean"),
+        Metric("bytes_per_rank", unit="B", better="lower", kind="measured", steady=True, doc=_SENT),
+        Metric(
+            "messages", better="lower", kind="measured", steady=True, doc="messages to other ranks that carry payload; the most of any rank"
+        ),
+        Metric("imbalance", better="lower", kind="measured", steady=True, doc="most entries of a rank after the operation over the mean"),
         Metric("peak_bytes", unit="B", better="lower", kind="measured", on=_MEASURED, doc="most that all ranks together allocate"),
         Metric("identify", unit="s", better=None, kind="by case", doc="working out where entries go, and packing; slowest rank"),
         Metric("exchange", unit="s", better=None, kind="by case", doc="moving entries or blocks; slowest rank"),
