@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 from .schedule import SERVER
+from .star_server import StarServer
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Archive(SyncProtocol):
 
     def server(self, host: Host) -> Node:
         """The root in the middle."""
-        return ArchiveServer(host, self)
+        return ArchiveServer(host)
 
 
 class Stamped(NamedTuple):
@@ -113,19 +114,14 @@ def _listed_bytes(reports: Mapping[str, Report], contents: Iterable[str] = ()) -
     return sum(len(path) + RECORD_BYTES for path in reports) + sum(reports[path].now.bytes for path in contents)
 
 
-class ArchiveServer:
+class ArchiveServer(StarServer):
     """The partner of every client: it lists, and copies what the client decided if nothing has changed since."""
 
-    def __init__(self, host: Host, how: Archive) -> None:
-        self.host, self.how = host, how
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.files: dict[str, Stamped] = {}
         self.roots = {peer: Root(self.files) for peer in host.peers}
         self.latest = dict.fromkeys(host.peers, 0)
-        self._up = dict.fromkeys(host.peers, False)
-
-    def local(self, act: Act) -> bool:
-        """No user sits here."""
-        return False
 
     def receive(self, sender: str, message: Message) -> None:
         """A listing to answer, or decisions to carry out."""
@@ -161,29 +157,6 @@ class ArchiveServer:
             root.noticed(path)
             if peer != sender and self._up[peer]:
                 self.host.send(peer, Message("changed", (0,)))
-
-    def link(self, peer: str, up: bool) -> None:
-        """The clients start."""
-        self._up[peer] = up
-
-    def round(self) -> None:
-        """The clients start."""
-
-    def status(self) -> str:
-        """Nobody asks."""
-        return "in sync"
-
-    def look(self, path: str) -> tuple[Shown, ...]:
-        """Nobody looks here."""
-        return ()
-
-    def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """Nobody looks here."""
-        return {}
-
-    def safe_elsewhere(self, path: str) -> bool:
-        """The server keeps everything."""
-        return False
 
     def metadata_bytes(self) -> int:
         """All archives."""

@@ -18,6 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 from .schedule import SERVER
+from .star_server import TellingServer
 
 
 @dataclass(frozen=True)
@@ -61,25 +62,17 @@ class Answer(NamedTuple):
     current: Record
 
 
-class RevisionServer:
+class RevisionServer(TellingServer):
     """Keeps one record for each path; a change of it is numbered."""
 
     def __init__(self, host: Host, how: BaseRevision) -> None:
-        self.host, self.how = host, how
+        super().__init__(host, how.retry)
         self.records: dict[str, Record] = {}
         self.count = 0
         #: The paths in the order of their last change; each client's last answers; and what each client is known to have seen.
         self.changed: dict[str, int] = {}
         self.answered: dict[str, dict[int, Answer]] = {peer: {} for peer in host.peers}
         self.seen = dict.fromkeys(host.peers, 0)
-        self._up = dict.fromkeys(host.peers, False)
-        #: Whom we have told that there is news and who has not asked for it yet; and for whom a repetition is due.
-        self._told = dict.fromkeys(host.peers, False)
-        self._telling = dict.fromkeys(host.peers, False)
-
-    def local(self, act: Act) -> bool:
-        """No user sits here."""
-        return False
 
     def receive(self, sender: str, message: Message) -> None:
         """Uploads and requests for changes."""
@@ -140,52 +133,20 @@ class RevisionServer:
         self.changed[path] = self.count
         for peer in self.host.peers:
             if peer != sender:
-                self._tell(peer)
+                self.tell(peer)
         return record
 
     def _has_seen(self, peer: str, count: int) -> None:
-        self._told[peer] = False
+        self.may_tell(peer)
         self.seen[peer] = max(self.seen[peer], count)
 
-    def _tell(self, peer: str) -> None:
-        if self._up[peer] and not self._told[peer]:
-            self._told[peer] = True
-            self.host.send(peer, Message("changed", self.count))
-            self._tell_later(peer)
+    def news(self) -> Message:
+        """How far the changes go."""
+        return Message("changed", self.count)
 
-    def _tell_later(self, peer: str) -> None:
-        if not self._telling[peer]:
-            self._telling[peer] = True
-            self.host.after(self.how.retry, self._tell_again, peer)
-
-    def _tell_again(self, peer: str) -> None:
-        self._telling[peer] = False
-        if self.seen[peer] < self.count:
-            self._told[peer] = False
-            self._tell(peer)
-
-    def link(self, peer: str, up: bool) -> None:
-        """A client that is back asks by itself."""
-        self._up[peer] = up
-
-    def round(self) -> None:
-        """Nothing."""
-
-    def status(self) -> str:
-        """Always well."""
-        return "in sync"
-
-    def look(self, path: str) -> tuple[Shown, ...]:
-        """Nobody looks here."""
-        return ()
-
-    def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """Nobody looks here."""
-        return {}
-
-    def safe_elsewhere(self, path: str) -> bool:
-        """The server keeps everything."""
-        return False
+    def is_behind(self, peer: str) -> bool:
+        """Whether changes came after what the client has seen."""
+        return self.seen[peer] < self.count
 
     def metadata_bytes(self) -> int:
         """One record for each path, deleted ones for ever."""

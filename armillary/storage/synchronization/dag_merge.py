@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 from .schedule import SERVER
 from .snapshots import EMPTY_TREE, Commit, Entry, Kept, Tree, base_tree, commit, merge_bases, merge_trees
+from .star_server import TellingServer
 
 ROOT = commit((), EMPTY_TREE, 0)
 ID_BYTES = 16
@@ -45,23 +46,15 @@ class DagMerge(SyncProtocol):
         return DagServer(host, self)
 
 
-class DagServer:
+class DagServer(TellingServer):
     """A head that moves forward, and the commits in the order in which they came."""
 
     def __init__(self, host: Host, how: DagMerge) -> None:
-        self.host, self.how = host, how
+        super().__init__(host, how.retry)
         self.order: list[Commit] = [ROOT]
         self.place = {ROOT.id: 0}
         self.head = ROOT.id
         self.seen = dict.fromkeys(host.peers, ROOT.id)
-        self._up = dict.fromkeys(host.peers, False)
-        #: Whom we have told that there is news and who has not asked for it yet; and for whom a repetition is due.
-        self._told = dict.fromkeys(host.peers, False)
-        self._telling = dict.fromkeys(host.peers, False)
-
-    def local(self, act: Act) -> bool:
-        """No user sits here."""
-        return False
 
     def receive(self, sender: str, message: Message) -> None:
         """Pushes, accepted if they were made on top of the head; and fetches."""
@@ -76,7 +69,7 @@ class DagServer:
                 self.head = head
                 for peer in self.host.peers:
                     if peer != sender:
-                        self._tell(peer)
+                        self.tell(peer)
             accepted = head in self.place and self.place[head] <= self.place[self.head]
             self.host.send(sender, Message("pushed", (head, accepted, self.head), HEADER_BYTES + 2 * ID_BYTES))
         elif message.kind == "seen":
@@ -88,49 +81,17 @@ class DagServer:
             self.host.send(sender, Message("commits", (message.body, new, self.head), size, _paths(new)))
 
     def _has_seen(self, peer: str, head: str) -> None:
-        self._told[peer] = False
+        self.may_tell(peer)
         if self.place[head] > self.place[self.seen[peer]]:
             self.seen[peer] = head
 
-    def _tell(self, peer: str) -> None:
-        if self._up[peer] and not self._told[peer]:
-            self._told[peer] = True
-            self.host.send(peer, Message("changed", self.head, HEADER_BYTES + ID_BYTES))
-            self._tell_later(peer)
+    def news(self) -> Message:
+        """Which commit is the head."""
+        return Message("changed", self.head, HEADER_BYTES + ID_BYTES)
 
-    def _tell_later(self, peer: str) -> None:
-        if not self._telling[peer]:
-            self._telling[peer] = True
-            self.host.after(self.how.retry, self._tell_again, peer)
-
-    def _tell_again(self, peer: str) -> None:
-        self._telling[peer] = False
-        if self.seen[peer] != self.head:
-            self._told[peer] = False
-            self._tell(peer)
-
-    def link(self, peer: str, up: bool) -> None:
-        """A client that is back asks by itself."""
-        self._up[peer] = up
-
-    def round(self) -> None:
-        """Nothing."""
-
-    def status(self) -> str:
-        """Always well."""
-        return "in sync"
-
-    def look(self, path: str) -> tuple[Shown, ...]:
-        """Nobody looks here."""
-        return ()
-
-    def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """Nobody looks here."""
-        return {}
-
-    def safe_elsewhere(self, path: str) -> bool:
-        """The server keeps everything."""
-        return False
+    def is_behind(self, peer: str) -> bool:
+        """Whether the client has not seen the head."""
+        return self.seen[peer] != self.head
 
     def metadata_bytes(self) -> int:
         """A record for each commit."""

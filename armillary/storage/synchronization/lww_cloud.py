@@ -19,6 +19,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 from .schedule import SERVER
+from .star_server import StarServer
 
 
 @dataclass(frozen=True)
@@ -55,21 +56,18 @@ class Record(NamedTuple):
         return RECORD_BYTES + len(self.path) + (self.content.size if self.content else 0)
 
 
-class LwwServer:
+class LwwServer(StarServer):
     """Keeps the newest record of each path and tells the other clients that something changed."""
 
     def __init__(self, host: Host, how: LwwCloud) -> None:
-        self.host, self.how = host, how
+        super().__init__(host)
+        self.how = how
         self.records: dict[str, Record] = {}
         #: Server's own count and time of the change that each record came with.
         self.changed: dict[str, tuple[int, float]] = {}
         self.count = 0
         #: Deletes, oldest first: when, the count that they came with, and the path.
         self._deletes: deque[tuple[float, int, str]] = deque()
-
-    def local(self, act: Act) -> bool:
-        """No user sits here."""
-        return False
 
     def receive(self, sender: str, message: Message) -> None:
         """Uploads, requests for changes, and requests for the whole listing."""
@@ -109,28 +107,6 @@ class LwwServer:
             _, count, path = self._deletes.popleft()
             if path in self.changed and self.changed[path][0] == count:
                 del self.records[path], self.changed[path]
-
-    def link(self, peer: str, up: bool) -> None:
-        """Links are the clients' business."""
-
-    def round(self) -> None:
-        """Nothing."""
-
-    def status(self) -> str:
-        """Always well."""
-        return "in sync"
-
-    def look(self, path: str) -> tuple[Shown, ...]:
-        """Nobody looks here."""
-        return ()
-
-    def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """Nobody looks here."""
-        return {}
-
-    def safe_elsewhere(self, path: str) -> bool:
-        """The server keeps everything."""
-        return False
 
     def metadata_bytes(self) -> int:
         """One record for each path, deleted ones too."""

@@ -167,9 +167,25 @@ class VersionStore:
         return [self.versions[i] for i in sorted(ids)]
 
     def base(self, a: Version, b: Version) -> Version | None:
-        """The one latest common ancestor; None where there are several (no merge is tried then) or none."""
-        seen = {a.id: 1}
-        seen[b.id] = seen.get(b.id, 0) | 2
+        """What two heads are compared with: their latest common ancestor.
+
+        Where there are several, as after two replicas merged the same changes crosswise, it is the clean merge of them; None where
+        that fails or nothing is common.
+        """
+        return self._base((a.id,), (b.id,))
+
+    def _base(self, left: tuple[str, ...], right: tuple[str, ...]) -> Version | None:
+        first, *others = sorted(self._tips(left, right)) or [""]
+        found = self.versions.get(first)
+        for i, tip in enumerate(others):
+            found = found and self._merged(found, self.versions[tip], self._base((first, *others[:i]), (tip,)))
+        return found
+
+    def _tips(self, left: Iterable[str], right: Iterable[str]) -> list[str]:
+        """The latest versions that lie at or below one of the left and one of the right."""
+        seen = dict.fromkeys(left, 1)
+        for i in right:
+            seen[i] = seen.get(i, 0) | 2
         queue = [(-self.depth[i], i) for i in seen]
         heapify(queue)
         tips: list[str] = []
@@ -183,14 +199,14 @@ class VersionStore:
                 if parent not in seen:
                     heappush(queue, (-self.depth[parent], parent))
                 seen[parent] = seen.get(parent, 0) | flag
-        return self.versions[tips[0]] if len(tips) == 1 else None
+        return tips
 
     def merged(self, a: Version, b: Version) -> Version | None:
         """The clean three-way merge of two heads of a file, name and lines each; None where they clash or one is a delete."""
-        if a.content is None or b.content is None:
-            return None
-        base = self.base(a, b)
-        if base is None or base.content is None:
+        return self._merged(a, b, self.base(a, b))
+
+    def _merged(self, a: Version, b: Version, base: Version | None) -> Version | None:
+        if a.content is None or b.content is None or base is None or base.content is None:
             return None
         path = _one_changed(base.path, a.path, b.path)
         content = _one_changed(base.content, a.content, b.content)

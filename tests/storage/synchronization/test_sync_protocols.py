@@ -340,6 +340,16 @@ def test_nothing_is_lost_and_no_ordered_edits_conflict(
         assert not any(link.errors for node in outcome.nodes.values() for link in node.links.values())  # type: ignore[attr-defined]
 
 
+def test_two_merges_of_the_same_changes_crosswise_are_no_conflict() -> None:
+    # A has the rename and B's first write, B the rename and both writes: neither merge knows the other, and they have two common ancestors.
+    words = [("A", "write", "g", 0.0), ("A", "rename", "g", 11.0), ("B", "write", "g", 0.0), ("B", "write", "g", 0.0)]
+    outcome = simulate(schedule(*history(words), replicas="ABC", delay_s=0.05), TransactionalLink(automerge=True))
+    assert outcome.counts["spurious_conflicts"] == 0
+    assert [{path: [c.lines for c in contents] for path, contents in tree.items()} for tree in outcome.trees.values()] == [
+        {"g1": [(3,)]}
+    ] * 3
+
+
 MESHED = [VersionVector(), DottedVersionVector(), Crdt(), TransactionalLink()]
 
 

@@ -183,7 +183,7 @@ def test_a_file_created_again_is_the_one_that_was_deleted() -> None:
 def test_an_archive_that_missed_the_word_copied_still_tells_of_a_delete() -> None:
     client_desk, server_desk = Desk("A"), Desk("server")
     client_desk.peers, server_desk.peers = ("server",), ("A",)
-    client, server = ArchiveClient(client_desk, Archive()), ArchiveServer(server_desk, Archive())
+    client, server = ArchiveClient(client_desk, Archive()), ArchiveServer(server_desk)
 
     def talk(lose: str = "") -> None:
         while client_desk.out or server_desk.out:
