@@ -21,6 +21,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from armillary.streams import seed32, stream
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     from armillary.cluster import Cluster
 
@@ -91,13 +93,30 @@ class Constant:
     source: str
 
 
+#: The media type of `Artifact.quantiles`.
+QUANTILES = "application/vnd.armillary.quantiles+json"
+
+
 @dataclass(frozen=True)
 class Artifact:
-    """Bytes that a run leaves beside its metrics (a timeline, an array): at most 16 MiB, never a pickle."""
+    """Bytes that a run leaves beside its metrics (a timeline, an array): at most 16 MiB, never a pickle.
+
+    The report offers every artifact for download, draws those that `quantiles` made as distributions, and a `timeline.json` (trace
+    events, as Perfetto and Chrome read them) as a timeline.
+    """
 
     name: str
     media: str
     data: bytes
+
+    @classmethod
+    def quantiles(cls, of: str, values: npt.ArrayLike, unit: str = "") -> Artifact:
+        """The distribution of `values` in 201 quantiles, the ends included; `of` says what they are: "latency"."""
+        import numpy as np
+
+        found = np.quantile(np.asarray(values, float), np.linspace(0, 1, 201)) if np.size(values) else np.empty(0)
+        said = {"of": of, "unit": unit, "count": int(np.size(values)), "quantiles": [float(f"{v:.6g}") for v in found]}
+        return cls(f"{of}.quantiles.json", QUANTILES, json.dumps(said, separators=(",", ":")).encode())
 
 
 @dataclass(frozen=True)

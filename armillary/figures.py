@@ -75,11 +75,14 @@ def panels(
     spacing = 0.3 / (rows + 1)
     grid = make_subplots(rows=rows, cols=min(columns, len(lines)), subplot_titles=list(lines), shared_xaxes=True, vertical_spacing=spacing)
     styles = looks(dict.fromkeys(name for panel in lines.values() for name in panel))
+    named: set[str] = set()
     for i, panel in enumerate(lines.values()):
         for name, points in panel.items():
             look = styles[name]
+            new = name not in named
+            named.add(name)
             grid.add_scatter(
-                x=[p[0] for p in points], y=[rounded(p[1]) for p in points], name=name, legendgroup=name, showlegend=i == 0,
+                x=[p[0] for p in points], y=[rounded(p[1]) for p in points], name=name, legendgroup=name, showlegend=new,
                 mode="lines+markers", line={"color": look.color, "dash": look.dash}, marker={"symbol": look.symbol, "size": 6},
                 row=i // columns + 1, col=i % columns + 1,
             )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,19 @@ UNIT_COLUMNS = ("key", "id", "arena", "technique", "parameters", "case", "repeat
                 "reason", "error", "traceback", "code", "environment", "slowdown")  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Left:
+    """An artifact that a unit left in the store; `size` in bytes."""
+
+    technique: str
+    case: str
+    repeat: int
+    name: str
+    media: str
+    size: int
+    unit: str
+
+
 class Result:
     """The units of one study with their values. `Result.load` reads it from a store."""
 
@@ -41,6 +55,7 @@ class Result:
         units: Sequence[Mapping[str, Any]],
         values: Mapping[int, Mapping[str, tuple[str, float]]],
         environments: Mapping[int, Mapping[str, Any]],
+        store: Path | None = None,
     ) -> None:
         self.study = study
         self.created = created
@@ -55,6 +70,7 @@ class Result:
         self.cases: dict[str, dict[str, Any]] = dict(plan["cases"])
         self.metrics: tuple[str, ...] = tuple(plan["metrics"])
         self._values = values
+        self._store = store
 
     @classmethod
     def load(cls, store: Path | str, study: int | None = None) -> Result:
@@ -83,7 +99,10 @@ class Result:
         values: dict[int, dict[str, tuple[str, float]]] = {}
         for key, metric, kind, value in value_rows:
             values.setdefault(key, {})[metric] = (kind, value)
-        return cls(study=number, created=created, command=command, plan=plan, units=units, values=values, environments=environments)
+        return cls(
+            study=number, created=created, command=command, plan=plan, units=units, values=values, environments=environments,
+            store=Path(store),
+        )  # fmt: skip
 
     @property
     def arena(self) -> Arena:
@@ -104,6 +123,28 @@ class Result:
     def declined(self) -> list[Mapping[str, Any]]:
         """The units that their technique declined."""
         return [unit for unit in self.units if unit["state"] == "declined"]
+
+    @functools.cached_property
+    def artifacts(self) -> list[Left]:
+        """What the units left beside their metrics, in the order of the plan; `artifact` has the bytes."""
+        if self._store is None:
+            return []
+        units = {unit["key"]: unit for unit in self.units}
+        with Store.read(self._store) as opened:
+            rows = opened.left(self.study)
+        found = [
+            Left(u["technique"], u["case"], u["repeat"], name, media, size, u["id"])
+            for key, name, media, size in rows
+            if (u := units.get(key)) is not None
+        ]
+        cases, techniques = list(self.cases), list(self.techniques)
+        return sorted(found, key=lambda one: (cases.index(one.case), techniques.index(one.technique), one.repeat, one.name))
+
+    def artifact(self, left: Left) -> bytes:
+        """The bytes of an artifact."""
+        assert self._store is not None
+        with Store.read(self._store) as opened:
+            return next(found.data for found in opened.artifacts(left.unit) if found.name == left.name)
 
     def metric(self, name: str) -> Metric:
         """A metric of the arena, by name."""

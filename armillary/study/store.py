@@ -233,6 +233,14 @@ class Store:
         for name, media, data in self._rows(query, (bytes.fromhex(unit_id),)):
             yield Artifact(name, media, data)
 
+    def left(self, study: int) -> list[tuple[int, str, str, int]]:
+        """(unit key, name, media, bytes) of every artifact of a study's finished units."""
+        return self._rows(
+            "SELECT unit.key, artifact.name, artifact.media, length(artifact.bytes) FROM member JOIN unit ON unit.key = member.unit"
+            " JOIN artifact ON artifact.unit = unit.key WHERE study = ? AND unit.state = 'done' ORDER BY unit.key, artifact.name",
+            (study,),
+        )
+
     def environments(self) -> dict[int, dict[str, Any]]:
         """The machines that units ran on."""
         return {key: json.loads(text) for key, text in self._rows("SELECT id, json FROM environment")}

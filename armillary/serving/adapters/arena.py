@@ -153,13 +153,16 @@ def run(technique: Any, case: Case) -> Outcome:
         return _run_images(technique, case)
     if "measured-rows" in case.kinds:
         return _run_rows(technique, case)
+    import numpy as np
+
     from .serving_run import least_gpus, metrics
 
     work = case.workload
     found = least_gpus(technique, work)
     table = found.placement.table().write_csv().encode()
     timeline = json.dumps(found.result.perfetto(), separators=(",", ":")).encode()
-    left = [Artifact("placement.csv", "text/csv", table)]
+    latency = found.result.e2e
+    left = [Artifact("placement.csv", "text/csv", table), Artifact.quantiles("latency", latency[np.isfinite(latency)], "s")]
     if len(timeline) < 8 << 20:
         left.append(Artifact("timeline.json", "application/json", timeline))
     return Outcome(metrics(found, work), left)
@@ -205,7 +208,8 @@ def _run_images(technique: Any, case: Case) -> Outcome:
         {
             "mean_latency": float(found.latency_s.mean()), "p50_latency": p50, "p90_latency": p90, "p99_latency": p99,
             "hit_ratio": found.hit_ratio, "updates_per_h": found.updates_per_h,
-        }
+        },
+        [Artifact.quantiles("latency", found.latency_s, "s")],
     )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-import io
 import json
 import math
 import time
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import armillary
-from armillary.arena import parameters
+from armillary.arena import QUANTILES, parameters
 from armillary.study.gains import LEVEL, RESAMPLES
-from armillary.study.report import plots
+from armillary.study.report import left, plots
 from armillary.study.verdicts import SYMBOLS
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MOST_ROWS = 5_000
+#: Of artifacts, zipped, that a page carries.
+MOST_LEFT_BYTES = 2 << 20
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 STATE_CLASS = {"held": "held", "held in part": "part", "not held": "not", "not tried": "untried"}
 
@@ -44,6 +45,8 @@ def render(result: Result) -> str:
             *(_metric(result, metric, drawn) for metric in result.metrics if any(result.kinds(t, metric) for t in result.techniques)),
             _tradeoff(result, drawn),
             _own_plots(result, drawn),
+            _distributions(result, drawn),
+            _left(result, drawn),
             _troubles(result),
             _method(result),
             _environment(result),
@@ -160,6 +163,31 @@ def _own_plots(result: Result, drawn: _Plots) -> str:
     return "<h2>More of this arena</h2>" + "".join(drawn.add(f) for f in figures) if figures else ""
 
 
+def _distributions(result: Result, drawn: _Plots) -> str:
+    figures = left.distributions(result)
+    return "<h2>Distributions</h2>" + "".join(drawn.add(f) for f in figures) if figures else ""
+
+
+def _left(result: Result, drawn: _Plots) -> str:
+    """A timeline to look at, and every artifact to take away as far as the page can carry them."""
+    rows, room = [], MOST_LEFT_BYTES
+    for one in result.artifacts:
+        where = f"{one.size:,} B in the store"
+        if one.media != QUANTILES and one.size < 8 * room:
+            data = _zipped(result.artifact(one))
+            if len(data) <= room:
+                room -= len(data)
+                name = _e(f"{one.technique}-{one.case}-{one.repeat}-{one.name}.gz".replace("/", "-"))
+                where = _Raw(f'<a download="{name}" href="{_data(data)}">{_e(one.name)}.gz</a>')
+        rows.append((one.technique, one.case, one.repeat, one.name, where))
+    if not rows:
+        return ""
+    shown = left.timeline(result)
+    said = "" if shown is None else drawn.add(shown) + "<p class='soft'>Its file, or any other timeline below, opens in Perfetto.</p>"
+    listed = _table(("technique", "case", ">repeat", "artifact", "file"), rows)
+    return f"<h2 id='artifacts'>Timelines and other files</h2>{said}<details><summary>{len(rows)} files</summary>{listed}</details>"
+
+
 def _troubles(result: Result) -> str:
     groups: dict[tuple[str, str, str], list[Any]] = defaultdict(list)
     for unit in (*result.failed, *result.declined):
@@ -234,10 +262,7 @@ def _environment(result: Result) -> str:
 
 def _everything(result: Result) -> str:
     table = result.table()
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(table.write_csv().encode())
-    link = f"data:application/gzip;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    link = _data(_zipped(table.write_csv().encode()))
     name = result.arena.path.replace("/", "-")
     columns = ("technique", "case", "repeat", "metric", "kind", "value", "noisy")
     shown = table.filter(table["metric"].is_not_null()).head(MOST_ROWS).select(columns)
@@ -246,6 +271,14 @@ def _everything(result: Result) -> str:
     listed = _table(("technique", "case", ">repeat", "metric", "kind", ">value", "noisy"), rows, kind="sortable")
     download = f'<p><a download="{_e(name)}.csv.gz" href="{link}">Download every value as CSV (gzip)</a>{cut}</p>'
     return f"<h2 id='values'>All values</h2>{download}<details class='raw'><summary>{len(rows):,} values</summary>{listed}</details>"
+
+
+def _zipped(data: bytes) -> bytes:
+    return gzip.compress(data, 6, mtime=0)
+
+
+def _data(packed: bytes) -> str:
+    return f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
 
 
 class _Raw(str):
