@@ -362,6 +362,14 @@ class StepCost:
         low = grid[i - 1]
         return table[i - 1] + (table[i] - table[i - 1]) * (tokens - low) / (grid[i] - low)
 
+    def body(self, tokens: float) -> float:
+        """Seconds of all that depends on the new tokens alone: projections, norms, collectives of all layers."""
+        return self._at(self._body, tokens)
+
+    def head(self, sequences: float) -> float:
+        """Seconds of the head and of sampling for so many sequences."""
+        return self._at(self._head, sequences)
+
     def decode(self, batch: int, total_context: int) -> float:
         """Seconds to make one token for each of `batch` sequences that read `total_context` cached tokens together."""
         t = self.table

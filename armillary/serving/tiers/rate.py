@@ -1,0 +1,103 @@
+"""A rate that changes in steps: bytes a second of a link, or the share of a device that is left."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`values[i]` holds from `times[i]` (seconds, from 0) until the next; after `period_s` it begins anew. 0 is an interruption."""
+
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+    period_s: float
+    #: Work done from 0 to each time, and in a whole period.
+    _done: list[float] = field(init=False, repr=False, compare=False)
+    _whole: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        times, values = self.times, self.values
+        if not times or len(times) != len(values) or times[0] != 0:
+            raise InputError(f"rate: found {len(times)} times and {len(values)} values; expected as many of each, from 0 s on")
+        steps = np.diff([*times, self.period_s])
+        if not (np.isfinite(steps).all() and (steps > 0).all()):
+            raise InputError("rate: expected times that increase")
+        if not (np.isfinite(values).all() and min(values) >= 0 and max(values) > 0):
+            raise InputError("rate: expected values of 0 or more, one of them above 0")
+        done = np.concatenate([[0.0], np.cumsum(steps * np.asarray(values))])
+        object.__setattr__(self, "_done", done.tolist())
+        object.__setattr__(self, "_whole", float(done[-1]))
+
+    @classmethod
+    def constant(cls, value: float) -> Rate:
+        """The same for ever."""
+        return cls((0.0,), (float(value),), 1.0)
+
+    @property
+    def mean(self) -> float:
+        """Over a period."""
+        return self._whole / self.period_s
+
+    def at(self, time_s: float) -> float:
+        """The rate at a time."""
+        return self.values[bisect_right(self.times, time_s % self.period_s) - 1]
+
+    def finish(self, start_s: float, work: float) -> float:
+        """When `work` that begins at `start_s` is done; an interruption is waited for."""
+        if work <= 0:
+            return start_s
+        if len(self.values) == 1:
+            return start_s + work / self.values[0]
+        turns, inside = divmod(start_s, self.period_s)
+        i = bisect_right(self.times, inside) - 1
+        due = self._done[i] + self.values[i] * (inside - self.times[i]) + work
+        more, rest = divmod(due, self._whole)
+        if rest == 0.0:
+            more, rest = more - 1, self._whole
+        i = bisect_left(self._done, rest) - 1
+        return (turns + more) * self.period_s + self.times[i] + (rest - self._done[i]) / self.values[i]
+
+    def scaled(self, factor: float) -> Rate:
+        """The same course, `factor` times as fast."""
+        return Rate(self.times, tuple(factor * v for v in self.values), self.period_s)
+
+
+def two_states(high: float, low: float, mean_s: float, period_s: float, rng: np.random.Generator) -> Rate:
+    """A Markov chain between two rates, `mean_s` in each on average."""
+    times, values, t, up = [0.0], [high], 0.0, True
+    while (t := t + float(rng.exponential(mean_s))) < period_s:
+        up = not up
+        times.append(t)
+        values.append(high if up else low)
+    return Rate(tuple(times), tuple(values), period_s)
+
+
+def background(most: float, every_s: float, period_s: float, rng: np.random.Generator) -> Rate:
+    """What is left of a device whose load by others is drawn from U(0, most) anew every `every_s`."""
+    steps = max(1, round(period_s / every_s))
+    left = 1.0 - rng.uniform(0.0, most, steps)
+    return Rate(tuple(every_s * i for i in range(steps)), tuple(left.tolist()), every_s * steps)
+
+
+def read_rate(path: str | Path) -> tuple[Rate, float | None]:
+    """(bytes a second, mean latency in seconds or None) of a bandwidth file.
+
+    CSV with `time_s,bandwidth_mbps[,latency_ms]`, or Mahimahi's form (`.up`, `.down`).
+    """
+    from armillary.cluster.traces import read_trace
+
+    try:
+        trace = read_trace(str(path), "bandwidth", None)
+    except InputError:
+        raise
+    except ValueError as problem:
+        raise InputError(one_line(str(problem), 200), where=str(path)) from None
+    rate = Rate(tuple((trace.times - trace.times[0]).tolist()), tuple(trace.values.tolist()), float(trace.end - trace.times[0]))
+    return rate, None if trace.latencies is None else float(np.mean(trace.latencies))

@@ -1,0 +1,92 @@
+"""The arena: every technique on every kind of case, own files, and files that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from armillary.arena import NotForThisCase
+from armillary.catalogue import arena
+from armillary.errors import InputError
+from armillary.serving.tiers import Hierarchy, Tier, read_rate
+
+
+@pytest.fixture(scope="module")
+def tiers():
+    return arena("serving/tiers")
+
+
+@pytest.mark.parametrize("name", ["phi-3-medium/0.6", "phi-3-medium/0.6/equal", "phi-3-medium/0.6/batching", "qwen2.5-32b/0.3"])
+def test_every_technique_runs(tiers, name):
+    case = next(c for c in tiers.built_in("tiny") if c.name == name).at(0, 0)
+    found = {}
+    for technique in tiers.techniques:
+        outcome = tiers.execute(tiers.make(technique), case)
+        if isinstance(outcome, NotForThisCase):
+            continue
+        found[technique] = outcome.values
+        assert set(outcome.values) == set(tiers.metrics)
+        assert 0 < outcome.values["ttft"] <= outcome.values["mean_latency"] <= outcome.values["p95_latency"] * 1.5
+        assert {one.name for one in outcome.artifacts} == {"latency.quantiles.json", "timeline.json", "plan.csv"}
+    assert len(found) >= 7
+    if "equal" in name:
+        assert found["hyperion"]["mean_latency"] == pytest.approx(found["gpipe"]["mean_latency"], rel=0.1)
+
+
+def test_own_requests_and_links(tiers, tmp_path):
+    work = tmp_path / "trace.csv"
+    work.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,37,4\n2023-11-16 18:15:50.99,39,5\n")
+    slow, fast = tmp_path / "slow.csv", tmp_path / "fast.up"
+    slow.write_text("time_s,bandwidth_mbps,latency_ms\n0,100,50\n1,0,50\n2,200,50\n")
+    fast.write_text("".join(f"{ms}\n" for ms in range(1, 1000)))
+    (case,) = tiers.from_file(work, {"bandwidth": f"{slow},{fast}", "model": "llama-3.2-1b", "others": "false"})
+    assert case.workload.costs.hierarchy.tiers[0].latency_s == pytest.approx(0.05)
+    outcome = tiers.execute(tiers.make("hyperion"), case.at(0, 0))
+    assert outcome.values["mean_latency"] > 0.1
+    (stretched,) = tiers.from_file(work, {"rho": "0.5", "model": "llama-3.2-1b"})
+    assert len(stretched.workload.requests) == 2
+
+
+def test_files_that_are_wrong(tiers, tmp_path):
+    work = tmp_path / "trace.csv"
+    work.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,37,4\n")
+    good, back = tmp_path / "good.csv", tmp_path / "back.csv"
+    good.write_text("time_s,bandwidth_mbps\n0,10\n1,10\n")
+    back.write_text("time_s,bandwidth_mbps\n1,10\n0,10\n")
+    for options, said in (
+        ({"bandwidth": str(good)}, "expected 2"),
+        ({"bandwidth": f"{good},{back}"}, "time does not rise"),
+        ({"bandwidth": "nowhere.csv,nowhere.csv"}, "no such file"),
+        ({"tiers": "dgx-h100"}, "topology tiers"),
+        ({"model": "no-such-model"}, "no-such-model"),
+        ({"rho": "-1"}, "rho"),
+    ):
+        with pytest.raises(InputError) as caught:
+            tiers.from_file(work, options)
+        assert "\n" not in str(caught.value)
+        assert said in str(caught.value)
+    bad = tmp_path / "bad.csv"
+    bad.write_bytes(b"\x00\xff\x01")
+    with pytest.raises(InputError):
+        tiers.from_file(bad, {})
+    with pytest.raises(InputError):
+        read_rate(bad)
+
+
+def test_tiers_that_are_wrong():
+    with pytest.raises(InputError, match="at least one node"):
+        Tier("edge", (), ())
+    with pytest.raises(InputError, match="no tier"):
+        Hierarchy(())
+
+
+def test_another_cluster(tiers):
+    from armillary.cluster import find
+
+    names = [c.name for c in tiers.built_in("tiny", find("edge-fog-cloud"))] if _has_tiers("edge-fog-cloud") else []
+    assert "phi-3-medium/0.6/equal" not in names
+
+
+def _has_tiers(name: str) -> bool:
+    from armillary.cluster import find
+
+    return getattr(find(name).network(), "topology", "") == "tiers"
