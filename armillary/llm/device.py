@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DEVICES = Path(__file__).parent / "presets" / "devices"
 #: (rows, columns, efficiency) of the output tiles that a matrix product may be cut into.
 TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 256, 0.85), (64, 128, 0.7), (64, 64, 0.5))
+#: For few rows libraries have narrower ones. A calibration is fitted without them; a device that was never measured has them, or small
+#: batches would wait for arithmetic on rows that are not there.
+NARROW_TILES = ((32, 128, 0.5), (16, 128, 0.35))
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Calibration:
     eta_m: float = 0.75
     #: Seconds of a kernel beyond its work.
     t0: float = 4e-6
-    tiles: tuple[tuple[int, int, float], ...] = TILES
+    tiles: tuple[tuple[int, int, float], ...] = TILES + NARROW_TILES
     #: Of η_c · peak, in attention over prompts; of η_m · bandwidth, in attention over the cache.
     eta_attn: float = 0.55
     eta_decode: float = 0.85

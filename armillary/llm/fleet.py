@@ -274,7 +274,7 @@ class Serving:
 
     def is_open(self, r: int) -> bool:
         """Whether replica `r` takes new requests."""
-        return not self.state.eng[r, st.PAUSED] and self.fleet.replicas[r].role != "decode"
+        return not self.state.eng[r, st.PAUSED] and self.state.eng[r, st.ROLE] != st.DECODE
 
     def snapshot(self, r: int) -> Seen:
         """What a router may see of replica `r`."""
@@ -333,7 +333,7 @@ class Serving:
 
     def migrate(self, q: int, to: int, seconds: float = 0.0, kv: bool = True) -> None:
         """Moves a request to replica `to`, where it arrives after `seconds`, with its KV or to compute it again."""
-        kept = int(self.state.seq[q, st.COMPUTED]) if kv else 0
+        kept = int(max(self.state.seq[q, st.COMPUTED], self.state.seq[q, st.KEPT])) if kv else 0
         self._detach(q)
         self.state.seq[q, st.STATUS], self.state.seq[q, st.KEPT], self.state.seq[q, st.HOME] = st.MOVING, kept, to
         self.feed.time[q] = self.now + seconds

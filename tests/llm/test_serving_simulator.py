@@ -372,6 +372,32 @@ def test_a_paused_and_a_drained_replica():
     assert np.all(np.isfinite(got.finish))
 
 
+def test_when_the_last_replica_is_drained_what_comes_waits_for_ever():
+    serving = Fleet([Replica(cost=AffineCost(10 * MS), blocks=100, max_seqs=1)]).start(Requests.of([0.0, 0.0, 1.0], 10, 5))
+    serving.run(0.02)
+    assert serving.drain(0) == [1]
+    serving.run()
+    assert np.isfinite(serving.result().finish).tolist() == [True, False, False]
+
+
+def test_a_request_that_waits_with_its_kv_keeps_it_when_it_moves():
+    serving = Fleet([Replica(cost=AffineCost(10 * MS, token=1 * MS), blocks=100)] * 3).start(Requests.of([0.0], [100], [10]))
+    serving.run(0.15)
+    serving.pause(1)
+    serving.migrate(0, 1)
+    serving.run(0.2)
+    assert serving.waiting(1) == [0]
+    serving.migrate(0, 2)
+    serving.run()
+    twice = serving.result().finish[0]
+    serving = Fleet([Replica(cost=AffineCost(10 * MS, token=1 * MS), blocks=100)] * 3).start(Requests.of([0.0], [100], [10]))
+    serving.run(0.2)
+    serving.migrate(0, 2)
+    serving.run()
+    # Nothing is computed again: between the two moves only the time of the pause is lost.
+    assert twice - serving.result().finish[0] < 0.1
+
+
 def test_the_summary_counts_what_happened_in_the_window(tmp_path):
     got = Replica(cost=AffineCost(10 * MS), blocks=100).run(Requests.of([0.0, 0.5], [10, 20], [10, 10]), token_times=True)
     s = got.summary()
