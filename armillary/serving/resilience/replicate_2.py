@@ -1,0 +1,91 @@
+"""Two replicas on half the GPUs each: a loss takes one of them, the other serves on and takes the interrupted requests over.
+
+What is over stands idle until enough GPUs for another half are there, by repair or because the other half broke too. Requests that
+moved compute their keys and values again. Replication is the oldest answer (Gray, Why do computers stop, 1985); half a node each is how
+engines do it, 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from armillary.arena import NotForThisCase
+
+from .restarting import loading_s
+from .service import DETECTION_S, RESTART_S, Resilient, Service
+from .workload import ResilienceWork
+
+
+@dataclass(frozen=True)
+class Replicate2(Resilient):
+    """Two tensor-parallel groups of half the node. Replication, Gray 1985."""
+
+    restart_s: float = field(
+        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
+    )
+
+    def service(self, work: ResilienceWork) -> Service:
+        """Both halves, if the model fits on one."""
+        node = work.node
+        half = node.gpus // 2
+        if half < 1 or node.model.kv_heads % half or not node.fits(node.layout(half)):
+            raise NotForThisCase(f"{node.model.name} does not fit on {half} GPUs, or its heads do not divide")
+        return Halves(work, half, self.restart_s)
+
+
+class Halves(Service):
+    """Two groups; one that broke is started again as soon as enough GPUs are idle."""
+
+    def __init__(self, work: ResilienceWork, half: int, restart_s: float) -> None:
+        self.groups = [list(range(half)), list(range(half, 2 * half))]
+        self.half, self.restart_s = half, restart_s
+        self.healthy = list(range(work.node.gpus))
+        self.limbo: list[int] = []
+        #: How often each group was started: a start that a loss overtakes is void.
+        self.starts = [0, 0]
+        super().__init__(work, [work.node.layout(tuple(g)) for g in self.groups], [0, 1])
+
+    def down(self, device: int) -> None:
+        """Requests of the group go to the other; what is over may be enough for a new one."""
+        if device in self.healthy:
+            self.healthy.remove(device)
+        for r, group in enumerate(self.groups):
+            if device not in group:
+                continue
+            self.starts[r] += 1
+            self.groups[r] = []
+            self.say(f"GPU {device} is lost, and the replica on {self.half} GPUs with it")
+            if r in self.opened:
+                running, waiting = self.halt(r)
+                self.interrupt(running)
+                self.lost_tokens += sum(computed for _, computed in running)
+                self.limbo += [*(q for q, _ in running), *waiting]
+                if self.opened:
+                    self.kv_capacity = min(self.kv_capacity, self._capacity())
+                    self.serving.at(self.now + DETECTION_S, self._send)
+            self._fill(DETECTION_S)
+
+    def up(self, device: int) -> None:
+        """A repaired GPU may complete a group."""
+        self.healthy.append(device)
+        self._fill(0.0)
+
+    def _fill(self, noticed_s: float) -> None:
+        for r, group in enumerate(self.groups):
+            idle = [d for d in self.healthy if not any(d in g for g in self.groups)]
+            if group or len(idle) < self.half:
+                continue
+            self.groups[r] = idle[: self.half]
+            hole = noticed_s + self.restart_s + loading_s(self.node, self.layouts[r])
+            self.serving.at(self.now + hole, lambda r=r, start=self.starts[r]: self._begin(r, start))  # type: ignore[misc]
+
+    def _begin(self, r: int, start: int) -> None:
+        if self.starts[r] == start:
+            self.open(r, self.node.layout(tuple(self.groups[r])))
+            self._send()
+
+    def _send(self) -> None:
+        if self.opened:
+            limbo, self.limbo = self.limbo, []
+            for q in limbo:
+                self.send(q, min(self.opened, key=lambda r: self.serving.snapshot(r).tokens))

@@ -1,0 +1,26 @@
+"""The standard without a proxy that remembers: clients send interrupted requests again, and their answers begin anew.
+
+As restore-recompute, but what was delivered of an interrupted answer is generated again: the service kept no request. What a plain restart
+of an engine behind a load balancer that retries does (vLLM and others, 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .restarting import Restarting
+from .service import RESTART_S, Resilient, Service
+from .workload import ResilienceWork
+
+
+@dataclass(frozen=True)
+class RestartKeep(Resilient):
+    """Restart over a power of two; interrupted requests are retried from their prompt. Standard practice, 2024."""
+
+    restart_s: float = field(
+        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
+    )
+
+    def service(self, work: ResilienceWork) -> Service:
+        """One group over a power of two, with retries."""
+        return Restarting(work, restart_s=self.restart_s, retry=True)

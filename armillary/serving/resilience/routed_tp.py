@@ -1,0 +1,22 @@
+"""Hybrid attention with load-aware routing: a request's left-over heads go to the rank with the least work.
+
+Prompts of several ranks run side by side in an iteration, so that their left-over heads do. FailSafe without its mirror, the fourth
+rung of its ladder (arXiv 2511.14116, 2025): recovery as in nonuniform-tp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .elastic import Elastic
+from .service import Resilient, Service
+from .workload import ResilienceWork
+
+
+@dataclass(frozen=True)
+class RoutedTp(Resilient):
+    """Left-over heads data parallel on the least loaded rank; no mirror. After arXiv 2511.14116, 2025."""
+
+    def service(self, work: ResilienceWork) -> Service:
+        """The elastic group with this part and those before it."""
+        return Elastic(work, placement="hybrid", load_aware=True, backup_share=0.0, lazy=True)

@@ -1,0 +1,28 @@
+"""A further GPU stands by with a running process: it takes a lost one's place and reads its weights over its own link.
+
+The group stays as large as it was; keys and values are computed again. It costs a GPU that does nothing until then, and works once until
+the lost one is repaired: a second loss before that is a restart as in restore-recompute. Hot standby is old practice (Gray, Why do
+computers stop, 1985).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .restarting import Restarting
+from .service import RESTART_S, Resilient, Service
+from .workload import ResilienceWork
+
+
+@dataclass(frozen=True)
+class Spare(Resilient):
+    """One more GPU than the others have stands by; all KV is computed again. Hot standby, Gray 1985."""
+
+    restart_s: float = field(
+        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
+    )
+    spares: int = field(default=1, metadata={"doc": "GPUs that stand by, beyond those of the node", "range": (1, 8)})
+
+    def service(self, work: ResilienceWork) -> Service:
+        """One group and its spares."""
+        return Restarting(work, restart_s=self.restart_s, spares=self.spares)
