@@ -1,0 +1,1 @@
+"""Training large models: pipelines, sharding, checkpoints, and the rollouts of reinforcement learning."""

@@ -1,0 +1,9 @@
+"""Rollouts of RL post-training: who is started, where it runs, and what is not waited for.
+
+from armillary.training.rollout import TailBatcher
+batcher = TailBatcher(dataset=range(1280), p0=128, r0=8, eta=1.25)
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,47 @@
+"""verl (HybridFlow): everything starts at once, the step waits for the last response, then rewards, then training.
+
+Requests stay where they were sent: a prompt's responses go to one instance, prompts to instances in turn. Where KV runs short, the most
+running requests of an instance are set to what is best on the first step. `async_reward` hands each
+response to its reward at once instead, as verl can; the step then waits for what is still open.
+
+HybridFlow: A Flexible and Efficient RLHF Framework, EuroSys 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from armillary.arena import Technique
+
+from .reward import Rewards, after_rollout_s
+from .steps import Launch, Step, conclude, tuned
+from .workload import RolloutWork
+
+
+@dataclass(frozen=True)
+class Verl(Technique):
+    """Synchronous rollouts, pinned requests. verl, EuroSys 2025."""
+
+    async_reward: bool = field(default=False, metadata={"doc": "hand each response to its reward at once, not after the rollout"})
+
+    def steps(self, work: RolloutWork) -> list[Step]:
+        """An epoch, step by step."""
+        setup, p0 = work.setup, work.setup.p0
+        instances, out = tuned(work), []
+        for first in range(0, work.steps * p0, p0):
+            launch = Launch(work, np.arange(first, first + p0), setup.r0)
+            generation = launch.start(instances)
+            everyone = np.arange(len(launch))
+            if self.async_reward:
+                rewards = Rewards(work, setup.tp)
+                while ended := generation.next():
+                    for q in ended:
+                        rewards.hand_on(generation, q, int(launch.prompt[q]), int(launch.column[q]))
+                last = max(rewards.known_s.values())
+            else:
+                generation.finish()
+                last = generation.over_s + after_rollout_s(work, launch.prompt, launch.column)
+            out.append(conclude(launch, generation, everyone, rewards_s=last, tp=setup.tp))
+        return out

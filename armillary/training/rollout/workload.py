@@ -1,0 +1,302 @@
+"""How long responses are: logs of RL frameworks, and seeded mixes after the published shapes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from armillary.errors import InputError, one_line, unknown
+
+from .setup import Setup
+
+MATH, CODE, JUDGE = 0, 1, 2
+TASKS = ("math", "code", "judge")
+COLUMNS = ("step", "prompt_id", "response_id", "prompt_tokens", "response_tokens")
+MOST_ROWS, MOST_LINE, MOST_TOKENS = 20_000_000, 1 << 24, 1 << 24
+#: Seconds that a program under test may take, and of one that never ends.
+LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class RolloutWork:
+    """An epoch of prompts in order, and the responses that each would draw, one after another.
+
+    `prompt` [prompts] tokens; `length` [prompts, draws] tokens; `reward_s` [prompts, draws] seconds of a code test (inf: it never ends);
+    `correct` [prompts, draws]; `task` [prompts]: 0 math, 1 code, 2 judged. A prompt that is started again draws on: attempt a takes the
+    draws from a·`per_attempt` on, and begins again at the first where they end. `accept` are tokens kept of an iteration with drafts,
+    measured on token streams; None: the published ones.
+    """
+
+    setup: Setup
+    prompt: npt.NDArray[np.int32]
+    length: npt.NDArray[np.int32]
+    reward_s: npt.NDArray[np.float64]
+    correct: npt.NDArray[np.bool_]
+    task: npt.NDArray[np.int8]
+    notes: tuple[str, ...] = ()
+    accept: npt.NDArray[np.float64] | None = None
+
+    @staticmethod
+    def of(
+        setup: Setup, prompt: Any, length: Any, *, reward_s: Any = None, correct: Any = None, task: Any = None, notes: Sequence[str] = (),
+        accept: npt.NDArray[np.float64] | None = None, where: str | None = None,
+    ) -> RolloutWork:  # fmt: skip
+        """The work, checked; without rewards they take no time."""
+        prompt, length = np.asarray(prompt, np.int32), np.atleast_2d(np.asarray(length, np.int32))
+        n = len(prompt)
+        if not n or length.shape[0] != n or length.shape[1] < 1:
+            raise InputError(f"found {n} prompts and responses of shape {length.shape}; expected at least one of each prompt", where=where)
+        if prompt.min() < 1 or length.min() < 1:
+            raise InputError("prompts and responses: expected at least one token each", where=where)
+        if length.max() > setup.max_length:
+            raise InputError(f"a response of {int(length.max()):,} tokens; expected at most {setup.max_length:,}, the maximum", where=where)
+        if prompt.max() > setup.max_prompt:
+            raise InputError(f"a prompt of {int(prompt.max()):,} tokens; expected at most {setup.max_prompt:,}", where=where)
+        seconds = np.zeros(length.shape) if reward_s is None else np.asarray(reward_s, float)
+        right = np.ones(length.shape, bool) if correct is None else np.asarray(correct, bool)
+        kind = np.zeros(n, np.int8) if task is None else np.asarray(task, np.int8)
+        if seconds.shape != length.shape or right.shape != length.shape or kind.shape != (n,) or not np.all(seconds >= 0):
+            raise InputError("rewards: expected seconds of 0 or more for every response, and a task for every prompt", where=where)
+        return RolloutWork(setup, prompt, length, seconds, right, kind, tuple(notes), accept)
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def steps(self) -> int:
+        """Whole steps of P0 prompts."""
+        return len(self) // self.setup.p0
+
+    @property
+    def per_attempt(self) -> int:
+        """Draws between one start of a prompt and the next."""
+        return max(self.setup.r0, self.length.shape[1] // 2)
+
+    def draw(self, prompts: Any, responses: Any, attempts: Any) -> npt.NDArray[np.int64]:
+        """Columns of the tables for response j of each prompt in its attempt."""
+        return (np.asarray(attempts) * self.per_attempt + np.asarray(responses)) % self.length.shape[1]
+
+
+def mix(setup: Setup, steps: int, rng: np.random.Generator, tasks: Sequence[float] = (0.4, 0.4, 0.2)) -> RolloutWork:
+    """Math, code and judged prompts with few long responses, after RollPacker's published shape (its parameters: ours).
+
+    ln length = N(ln 520, 0.45) of the prompt + N(0, 0.35); 8 % of prompts are hard: each response is a tail response with probability
+    0.5, of others with 0.035; a tail is lognormal with median 6,000 and σ 1; all clipped at the maximum, growing 0.5 % a step. Tests of
+    code: lognormal with median 0.8 s and σ 0.9, 5 % never end; 60 % of the rest are correct.
+    """
+    if steps < 1 or len(tasks) != 3 or min(tasks) < 0 or not math.isclose(sum(tasks), 1.0):
+        raise InputError("steps, tasks: expected at least one step and three shares that sum to 1")
+    n, draws = steps * setup.p0, 2 * math.ceil(1.5 * setup.r0)
+    mean, hard = rng.normal(math.log(520), 0.45, n), rng.random(n) < 0.08
+    usual = np.exp(mean[:, None] + rng.normal(0, 0.35, (n, draws)))
+    tail = rng.random((n, draws)) < np.where(hard, 0.5, 0.035)[:, None]
+    long = np.exp(rng.normal(math.log(6000), 1.0, (n, draws)))
+    drift = 1.005 ** (np.arange(n) // setup.p0)
+    length = np.clip(np.where(tail, long, usual) * drift[:, None], 16, setup.max_length).astype(np.int32)
+    prompt = np.clip(np.exp(rng.normal(math.log(250), 0.5, n)), 32, min(2048, setup.max_prompt)).astype(np.int32)
+    seconds = np.exp(rng.normal(math.log(0.8), 0.9, (n, draws)))
+    never = rng.random((n, draws)) < 0.05
+    correct = (rng.random((n, draws)) < 0.6) & ~never
+    task = rng.choice(3, n, p=np.asarray(tasks)).astype(np.int8)
+    return RolloutWork.of(setup, prompt, length, reward_s=np.where(never, np.inf, seconds), correct=correct, task=task)
+
+
+def chain_of_thought(
+    setup: Setup, steps: int, mean: float, rng: np.random.Generator, *, between: float = 0.9, within: float = 0.35
+) -> RolloutWork:  # fmt: skip
+    """Long reasoning whose siblings resemble each other, after Seer's set-ups: ln length = group N(·, between) + response N(0, within).
+
+    The median is such that lengths clipped at the maximum have the published mean. Answers are checked by rule, in no time.
+    """
+    n, draws = steps * setup.p0, 2 * math.ceil(1.5 * setup.r0)
+    centre = _centre(mean, math.hypot(between, within), setup.max_length)
+    log = centre + rng.normal(0, between, n)[:, None] + rng.normal(0, within, (n, draws))
+    length = np.clip(np.exp(log), 16, setup.max_length).astype(np.int32)
+    prompt = np.clip(np.exp(rng.normal(math.log(250), 0.5, n)), 32, min(2048, setup.max_prompt)).astype(np.int32)
+    return RolloutWork.of(setup, prompt, length)
+
+
+def _centre(mean: float, sigma: float, most: int) -> float:
+    """ln of the median at which a lognormal, clipped at `most`, has this mean."""
+    if not 16 < mean < most:
+        raise InputError(f"mean: found {mean}; expected between 16 and the maximum {most}")
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((i + 0.5) / 4096) for i in range(4096)])
+    low, high = math.log(16.0), math.log(float(most)) + 8
+    for _ in range(60):
+        mid = (low + high) / 2
+        low, high = (mid, high) if np.minimum(np.exp(mid + sigma * z), most).mean() < mean else (low, mid)
+    return low
+
+
+def read_log(
+    path: Path, setup: Setup, *, limit: int = 0, accept: npt.NDArray[np.float64] | None = None
+) -> RolloutWork:  # fmt: skip
+    """Lengths from an RL framework's log: CSV, JSONL or Parquet with `step,prompt_id,response_id,prompt_tokens,response_tokens`.
+
+    Optional: `reward_s` (a code test that took 30 s or more never ends) and `task` (math, code, judge). Every prompt of a step has the
+    same number of responses, which becomes R0; the first step's prompts become P0. `limit` takes the first so many steps.
+    """
+    steps: dict[int, dict[str, list[tuple[int, int, int, float, int]]]] = {}
+    for line, row in _rows(path, COLUMNS):
+        where = f"{path}:{line}"
+        step, response = _whole(row, "step", where, 0), _whole(row, "response_id", where, 0)
+        prompt, length = _whole(row, "prompt_tokens", where, 1), _whole(row, "response_tokens", where, 1)
+        if length > setup.max_length:
+            raise InputError(f"response_tokens: found {length:,}; expected at most {setup.max_length:,}, the maximum", where=where)
+        name = str(row["prompt_id"] if row["prompt_id"] is not None else "").strip()
+        if not name:
+            raise InputError("prompt_id: found nothing; expected the prompt's id", where=where)
+        task = str(row.get("task") or "math").strip()
+        if task not in TASKS:
+            raise unknown("task", one_line(task, 40), TASKS, where=where)
+        seconds = _seconds(row.get("reward_s"), where)
+        steps.setdefault(step, {}).setdefault(name, []).append((response, prompt, length, seconds, TASKS.index(task)))
+    if not steps:
+        raise InputError("no response in it", where=str(path))
+    chosen = sorted(steps)[: limit or None]
+    p0, r0 = len(steps[chosen[0]]), len(next(iter(steps[chosen[0]].values())))
+    groups = []
+    for step in chosen:
+        if len(steps[step]) != p0 and step != chosen[-1]:
+            raise InputError(f"step {step} has {len(steps[step])} prompts; expected {p0}, as in step {chosen[0]}", where=str(path))
+        for name, rows in steps[step].items():
+            if len(rows) != r0 or len({r[0] for r in rows}) != r0:
+                shown = one_line(name, 40)
+                raise InputError(
+                    f'prompt "{shown}" of step {step} has {len(rows)} responses; expected {r0} different ones', where=str(path)
+                )
+            if len({(r[1], r[4]) for r in rows}) != 1:
+                raise InputError(f'prompt "{one_line(name, 40)}" of step {step} has different prompt_tokens or tasks', where=str(path))
+            groups.append(sorted(rows))
+    if len(groups) > p0 and len(groups) % p0:
+        groups = groups[: len(groups) // p0 * p0]
+    lengths = [[r[2] for r in rows] for rows in groups]
+    seconds_of = np.array([[r[3] for r in rows] for rows in groups])
+    notes = [f"{len(groups)} prompts × {r0} responses from the log; further draws of a prompt repeat them"]
+    return RolloutWork.of(
+        setup.with_size(p0=p0, r0=r0, max_prompt=max(setup.max_prompt, max(rows[0][1] for rows in groups))),
+        [rows[0][1] for rows in groups], lengths, reward_s=np.where(seconds_of >= LIMIT_S, np.inf, seconds_of),
+        correct=seconds_of < LIMIT_S, task=[rows[0][4] for rows in groups], notes=notes, accept=accept, where=str(path),
+    )  # fmt: skip
+
+
+def read_streams(path: Path) -> dict[str, list[tuple[str, npt.NDArray[np.int32]]]]:
+    """Token streams for grouped drafts, JSONL `{"group", "request", "tokens": [int]}`: requests and tokens by group, in file order."""
+    groups: dict[str, list[tuple[str, npt.NDArray[np.int32]]]] = {}
+    for line, row in _rows(path, ("group", "request", "tokens")):
+        where, tokens = f"{path}:{line}", row["tokens"]
+        if not isinstance(tokens, list) or not tokens or len(tokens) > MOST_TOKENS:
+            raise InputError(f"tokens: expected a list of 1 to {MOST_TOKENS:,} token ids", where=where)
+        if not all(isinstance(t, int) and not isinstance(t, bool) and -(2**31) <= t < 2**31 for t in tokens):
+            raise InputError("tokens: expected whole numbers of 32 bits", where=where)
+        groups.setdefault(str(row["group"]), []).append((str(row["request"]), np.array(tokens, np.int32)))
+    if not groups:
+        raise InputError("no stream in it", where=str(path))
+    return groups
+
+
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(line, row) of a CSV, JSONL or Parquet file with the wanted columns."""
+    suffix = path.suffix.casefold()
+    rows: Iterable[tuple[int, Mapping[str, Any]]]
+    if suffix in (".jsonl", ".ndjson", ".json"):
+        rows = _json_lines(path)
+    elif suffix == ".parquet":
+        rows = _parquet(path, wanted)
+    elif suffix == ".csv":
+        rows = _csv(path)
+    else:
+        raise unknown("kind of file", suffix or path.name, (".csv", ".jsonl", ".parquet"), where=str(path))
+    for count, (line, row) in enumerate(rows):
+        if count >= MOST_ROWS:
+            raise InputError(f"more than {MOST_ROWS:,} rows", where=str(path))
+        missing = [c for c in wanted if c not in row]
+        if missing:
+            found = one_line(", ".join(map(str, row)) or "nothing", 120)
+            raise InputError(f"found the columns {found}; expected {', '.join(wanted)}", where=f"{path}:{line}")
+        yield line, row
+
+
+def _csv(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            if reader.fieldnames is None:
+                raise InputError("found nothing; expected a header", where=str(path))
+            for row in reader:
+                if None in row or None in row.values():
+                    raise InputError(f"expected as many values as columns ({len(reader.fieldnames)})", where=f"{path}:{reader.line_num}")
+                yield reader.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise InputError(f"not a CSV file: {one_line(str(problem), 120)}", where=str(path)) from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while text := file.readline(MOST_LINE + 1):
+                number += 1
+                if len(text) > MOST_LINE:
+                    raise InputError(f"a line of more than {MOST_LINE:,} bytes", where=f"{path}:{number}")
+                if not text.strip():
+                    continue
+                try:
+                    row = json.loads(text)
+                except (ValueError, RecursionError) as problem:
+                    raise InputError(f"not JSON: {one_line(str(problem), 120)}", where=f"{path}:{number}") from None
+                if not isinstance(row, dict):
+                    raise InputError(f"found {type(row).__name__}; expected an object", where=f"{path}:{number}")
+                yield number, row
+    except OSError as problem:
+        raise InputError(problem.strerror or "cannot be read", where=str(path)) from None
+
+
+def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    import polars as pl
+
+    try:
+        schema = pl.read_parquet_schema(path)
+        names = [c for c in (*wanted, "reward_s", "task") if c in schema]
+        missing = [c for c in wanted if c not in schema]
+        if missing:
+            found = one_line(", ".join(schema), 120)
+            raise InputError(f"found the columns {found}; expected {', '.join(wanted)}", where=str(path))
+        table = pl.read_parquet(path, columns=names, n_rows=MOST_ROWS + 1)
+    except (OSError, pl.exceptions.PolarsError) as problem:
+        raise InputError(f"not a Parquet file: {one_line(str(problem), 120)}", where=str(path)) from None
+    for i, row in enumerate(table.iter_rows(named=True)):
+        yield i + 1, row
+
+
+def _whole(row: Mapping[str, Any], name: str, where: str, least: int) -> int:
+    value = row[name]
+    try:
+        found = int(value) if not isinstance(value, bool | float) else (int(value) if float(value).is_integer() else None)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or isinstance(value, bool) or not least <= found < 2**31:
+        raise InputError(f'column "{name}": found "{one_line(str(value), 40)}"; expected a whole number from {least}', where=where)
+    return found
+
+
+def _seconds(value: Any, where: str) -> float:
+    if value is None or value == "":
+        return 0.0
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise InputError(f'column "reward_s": found "{one_line(str(value), 40)}"; expected seconds of 0 or more', where=where)
+    return found
