@@ -131,6 +131,8 @@ def read(
 @resilience.run
 def run(technique: Any, case: Case) -> Outcome:
     """The window served by one technique."""
+    import numpy as np
+
     from .service import Served
 
     served: Served = technique.service(case.workload).run()
@@ -140,6 +142,8 @@ def run(technique: Any, case: Case) -> Outcome:
             values.pop(name, None)
     story = "".join(f"{time_s:.3f}\t{words}\n" for time_s, words in served.story)
     left = [Artifact("story.tsv", "text/tab-separated-values", story.encode())]
+    latency = served.result.e2e
+    left.append(Artifact.quantiles("latency", latency[np.isfinite(latency)], "s"))
     left.append(Artifact("interruptions.csv", "text/csv", served.table().write_csv().encode()))
     timeline = json.dumps(served.result.perfetto(), separators=(",", ":")).encode()
     if len(timeline) < 8 << 20:

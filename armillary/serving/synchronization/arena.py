@@ -129,6 +129,8 @@ def read(
 @synchronization.run
 def run(technique: Any, case: Case) -> Outcome:
     """A plan, the highest rate within the bounds, and latencies at the case's own rate; or one all-reduce on the event loop."""
+    import numpy as np
+
     if "collective" in case.kinds:
         return _run_collective(technique, case)
     work = case.workload
@@ -138,10 +140,10 @@ def run(technique: Any, case: Case) -> Outcome:
     found = technique.max_rate(work, plan)
     ttft, tpot = found.at_rate.p90()
     probes = "rate_per_s,attained\n" + "".join(f"{rate!r},{share!r}\n" for rate, share in found.probes)
-    return Outcome(
-        {"max_rate": found.rate, "ttft_p90": ttft, "tpot_p90": tpot, "sync_share": found.at_rate.sync_share},
-        [Artifact("plan.json", "application/json", plan.to_json().encode()), Artifact("probes.csv", "text/csv", probes.encode())],
-    )
+    left = [Artifact("plan.json", "application/json", plan.to_json().encode()), Artifact("probes.csv", "text/csv", probes.encode())]
+    for name, seconds in (("ttft", found.at_rate.ttft_s), ("tpot", found.at_rate.tpot_s)):
+        left.append(Artifact.quantiles(name, seconds[np.isfinite(seconds)], "s"))
+    return Outcome({"max_rate": found.rate, "ttft_p90": ttft, "tpot_p90": tpot, "sync_share": found.at_rate.sync_share}, left)
 
 
 def _run_collective(technique: Any, case: Case) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,7 @@ def read(
 @rollout.run
 def run(technique: Any, case: Case) -> Outcome:
     """An epoch of the technique's steps."""
-    from .steps import metrics
+    from .steps import metrics, timeline
 
     steps = technique.steps(case.workload)
     head = "kind,tp,rollout_s,reward_s,learn_s,sync_s,seconds,prompts,responses,tokens,preemptions\n"
@@ -138,7 +139,12 @@ def run(technique: Any, case: Case) -> Outcome:
         f"{len(s.lengths)},{int(s.lengths.sum())},{s.preemptions}\n"
         for s in steps
     )
-    return Outcome(metrics(steps, case.workload), [Artifact("steps.csv", "text/csv", (head + rows).encode())])
+    left = [
+        Artifact("steps.csv", "text/csv", (head + rows).encode()),
+        Artifact.quantiles("step", [s.seconds for s in steps], "s"),
+        Artifact("timeline.json", "application/json", json.dumps(timeline(steps)).encode()),
+    ]
+    return Outcome(metrics(steps, case.workload), left)
 
 
 @rollout.answer

@@ -101,6 +101,24 @@ class Step:
         return self.rollout_s + self.reward_s + self.learn_s + self.sync_s - self.hidden_s
 
 
+def timeline(steps: Sequence[Step]) -> dict[str, Any]:
+    """The steps as trace events: a lane each for rollout, reward, learning and weights; what is hidden lies under the rollout."""
+    lanes = ("rollout", "reward", "learning", "weights")
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": i, "args": {"name": lane}} for i, lane in enumerate(lanes)
+    ]
+    start = 0.0
+    for number, step in enumerate(steps):
+        at = start
+        for i, seconds in enumerate((step.rollout_s, step.reward_s, step.learn_s, step.sync_s)):
+            begin = at if i == 0 else at - step.hidden_s
+            name = f"{step.kind or 'step'} {number}"
+            events.append({"ph": "X", "name": name, "pid": 0, "tid": i, "ts": 1e6 * begin, "dur": 1e6 * seconds})
+            at += seconds
+        start += step.seconds
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
 def tail(ended_s: FloatArray) -> float:
     """Seconds from the moment at which 90 % have ended to the last."""
     if not len(ended_s):
