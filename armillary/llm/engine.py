@@ -55,8 +55,10 @@ class Ticket:
     sampling: Sampling
     stop: frozenset[int]
     adapter: int
+    top: int = 0
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    likeliest: list[tuple[int, float]] = field(default_factory=list)  # the `top` tokens of the last step, with their logarithms
     preemptions: int = 0
     cached: int = 0
     finished: str = ""  # "", "stop", "length" or "abort"
@@ -105,9 +107,9 @@ class Engine:
 
     def submit(
         self, prompt: Sequence[int], max_tokens: int, *, sampling: Sampling | None = None, stop: Sequence[int] = (), adapter: int = NOTHING,
-        priority: int = 0,
+        priority: int = 0, top: int = 0,
     ) -> int:  # fmt: skip
-        """Takes a request of token ids in; its number."""
+        """Takes a request of token ids in; its number. `top`: how many of the likeliest tokens its ticket shows after each step."""
         ids, most = list(prompt), min(self.room, self.model.shape.positions)
         if not ids or max_tokens < 1:
             raise InputError(f"found a prompt of {len(ids)} tokens and max_tokens {max_tokens}; expected at least 1 of each")
@@ -120,7 +122,7 @@ class Engine:
         if not self._free:
             raise InputError(f"{self._most} requests are in the engine already")
         q = self._free.pop()
-        self.tickets[q] = Ticket(ids, max_tokens, sampling or Sampling(), frozenset(stop), adapter)
+        self.tickets[q] = Ticket(ids, max_tokens, sampling or Sampling(), frozenset(stop), adapter, top)
         row, when = self.state.seq[q], self.state.when[q]
         row[:] = 0
         row[[st.LAST, st.BEFORE_IT, st.BEHIND_IT]] = NOTHING
@@ -185,8 +187,11 @@ class Engine:
         ticket, size = self.tickets[q], int(self.state.eng[0, st.SIZE])
         token = ticket.sampling.draw(logits, len(ticket.prompt) + len(ticket.tokens))
         wide = logits.astype(np.float64)
-        top = wide.max()
-        ticket.logprobs.append(float(wide[token] - top - np.log(np.exp(wide - top).sum())))
+        wide -= wide.max()
+        wide -= np.log(np.exp(wide).sum())
+        ticket.logprobs.append(float(wide[token]))
+        if ticket.top:
+            ticket.likeliest = [(int(i), float(wide[i])) for i in np.argsort(-wide, kind="stable")[: ticket.top]]
         ticket.tokens.append(token)
         known = int(self.state.seq[q, st.KNOWN]) + 1
         self.state.seq[q, st.KNOWN] = known

@@ -72,7 +72,8 @@ def _sniff(path: Path) -> str:
             return "mooncake"
         return "sglang-bench" if '"mean_e2e_latency_ms"' in text else "vllm-bench"
     expected = "; ".join(f"{kind}: {','.join(columns)}" for kind, columns in _CSV.items())
-    raise InputError(f"found the columns {one_line(first, 120)!r}; expected one of {expected}; or JSON of {', '.join(FORMATS[3:])}", where=str(path))
+    kinds = ", ".join(FORMATS[3:])
+    raise InputError(f"found the columns {one_line(first, 120)!r}; expected one of {expected}; or JSON of {kinds}", where=str(path))
 
 
 def _from_csv(path: Path, kind: str, limit: int | None) -> Requests:

@@ -7,9 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from armillary.errors import InputError
 from armillary.llm import state as st
@@ -52,28 +49,11 @@ class Asked:
         self.text = tk.Text(self.stop)
 
 
-class _Watched(Engine):
-    """An engine that also remembers the likeliest tokens of requests that ask for them."""
-
-    def __init__(self, model: Tiny, **sizes: Any) -> None:
-        super().__init__(model, **sizes)
-        self.wanted: dict[int, int] = {}
-        self.likeliest: dict[int, list[tuple[int, float]]] = {}
-
-    def _emit(self, q: int, logits: np.ndarray) -> int:
-        most = self.wanted.get(q, 0)
-        if most:
-            wide = logits.astype(np.float64)
-            wide -= wide.max() + np.log(np.exp(wide - wide.max()).sum())
-            self.likeliest[q] = [(int(i), float(wide[i])) for i in np.argsort(-wide, kind="stable")[:most]]
-        return super()._emit(q, logits)
-
-
 class Batcher:
     """Continuous batching in a thread of its own. The thread alone touches the engine; others leave notes in its inbox."""
 
     def __init__(self, model: Tiny, *, max_seqs: int = 64, blocks: int = 1024, max_batched_tokens: int = 512, most: int = 256) -> None:
-        self.engine = _Watched(model, max_seqs=max_seqs, blocks=blocks, max_batched_tokens=max_batched_tokens, max_requests=most)
+        self.engine = Engine(model, max_seqs=max_seqs, blocks=blocks, max_batched_tokens=max_batched_tokens, max_requests=most)
         self.most = most
         self.counters = Counters(model.name)
         #: Requests taken in and not yet done, as the event loop knows it; only that loop changes it.
@@ -126,13 +106,13 @@ class Batcher:
             return
         end = () if asked.ignore_end else (tk.END, tk.TURN)
         try:
-            asked.number = self.engine.submit(asked.prompt, asked.max_tokens, sampling=asked.sampling, stop=end, adapter=asked.adapter)
+            asked.number = self.engine.submit(
+                asked.prompt, asked.max_tokens, sampling=asked.sampling, stop=end, adapter=asked.adapter, top=asked.top
+            )
         except InputError as problem:  # the endpoint checks before; only a race for the last place ends here
             asked.heard(Piece(str(problem), None, finished="error"))
             return
         self._asked[asked.number] = asked
-        if asked.top:
-            self.engine.wanted[asked.number] = asked.top
         self.counters.add("prompt_tokens", len(asked.prompt))
 
     def _drop(self, asked: Asked) -> None:
@@ -156,7 +136,6 @@ class Batcher:
 
     def _hand_out(self, asked: Asked, token: int, now: float) -> None:
         q, ticket = asked.number, self.engine.tickets[asked.number]
-        top = self.engine.likeliest.pop(q, ())
         asked.tokens += 1
         if asked.tokens == 1:
             self.counters.observe("time_to_first_token_seconds", now - asked.since)
@@ -170,13 +149,11 @@ class Batcher:
         if finished:
             self._forget(asked, "stop" if asked.text.stopped else finished)
             self.counters.observe("e2e_request_latency_seconds", now - asked.since)
-        asked.heard(Piece(text, token, ticket.logprobs[-1], top, finished))
+        asked.heard(Piece(text, token, ticket.logprobs[-1], ticket.likeliest, finished))
 
     def _forget(self, asked: Asked, why: str) -> None:
         q = asked.number
         ticket = self.engine.take(q)
-        self.engine.wanted.pop(q, None)
-        self.engine.likeliest.pop(q, None)
         del self._asked[q]
         self.counters.add("generation_tokens", asked.tokens)
         self.counters.add("num_preemptions", ticket.preemptions)
