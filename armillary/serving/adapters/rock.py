@@ -95,6 +95,12 @@ class WorthStore:
         return least
 
 
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    """The square of the distance of two points."""
+    way = a - b
+    return float(way @ way)
+
+
 @dataclass
 class Queue:
     """Tasks of one base model that look alike; the oldest first."""
@@ -204,8 +210,8 @@ class RockPolicy:
         self.base_rate.count(task.base, now)
         x = self._features(task, now)
         mine = self.queues.setdefault(task.base, [])
-        near = min(mine, key=lambda q: float(np.sum((q.centroid - x) ** 2)), default=None)
-        if near is None or (float(np.sum((near.centroid - x) ** 2)) >= self.how.tau**2 and len(mine) < MOST_QUEUES):
+        near = min(mine, key=lambda q: _apart(q.centroid, x), default=None)
+        if near is None or (_apart(near.centroid, x) >= self.how.tau**2 and len(mine) < MOST_QUEUES):
             speed = {g: 1.0 / s for g, s in self.step_of.items()}
             near = Queue(self.made, task.base, x.copy(), speed=speed, share=dict.fromkeys(self.groups, 1.0))
             self.made += 1
@@ -241,7 +247,7 @@ class RockPolicy:
     def _merged(self, mine: list[Queue]) -> list[Queue]:
         out: list[Queue] = []
         for q in mine:
-            twin = next((o for o in out if len(o.tasks) < 10 and len(q.tasks) < 10 and np.sum((o.centroid - q.centroid) ** 2) < 0.25), None)
+            twin = next((o for o in out if len(o.tasks) < 10 and len(q.tasks) < 10 and _apart(o.centroid, q.centroid) < 0.25), None)
             if twin is None:
                 out.append(q)
                 continue
