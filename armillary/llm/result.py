@@ -190,12 +190,12 @@ class Result:
             }
         )  # fmt: skip
 
-    def perfetto(self) -> dict[str, Any]:
-        """A Chrome trace: a track for each replica, a slice for each iteration that the log kept."""
+    def perfetto(self, most: int | None = None) -> dict[str, Any]:
+        """A Chrome trace: a track for each replica, a slice for each iteration that the log kept, or for the first `most`."""
         events: list[dict[str, Any]] = [
             {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"replica {r}"}} for r in range(len(self.busy_s))
         ]
-        for replica, begin, end, tokens, sequences in self.log.tolist():
+        for replica, begin, end, tokens, sequences in self.log[:most].tolist():
             events.append(
                 {"ph": "X", "name": f"{int(tokens)} tokens", "pid": 0, "tid": int(replica), "ts": begin * 1e6, "dur": (end - begin) * 1e6,
                  "args": {"tokens": int(tokens), "sequences": int(sequences)}}

@@ -61,6 +61,8 @@ resilience = Arena(
     ],
 )  # fmt: skip
 
+#: Iterations that the timeline of a unit keeps.
+TIMELINE_SLICES = 20_000
 WINDOW_S = {"tiny": 40.0, "small": 600.0, "large": 3600.0}
 _70B = "llama-3.1-70b"
 #: Model, traffic, requests a second, losses (None: drawn), repair as a share of the window, kinds. "busy" is more than eight GPUs can do
@@ -145,9 +147,8 @@ def run(technique: Any, case: Case) -> Outcome:
     latency = served.result.e2e
     left.append(Artifact.quantiles("latency", latency[np.isfinite(latency)], "s"))
     left.append(Artifact("interruptions.csv", "text/csv", served.table().write_csv().encode()))
-    timeline = json.dumps(served.result.perfetto(), separators=(",", ":")).encode()
-    if len(timeline) < 8 << 20:
-        left.append(Artifact("timeline.json", "application/json", timeline))
+    timeline = json.dumps(served.result.perfetto(TIMELINE_SLICES), separators=(",", ":")).encode()
+    left.append(Artifact("timeline.json", "application/json", timeline))
     return Outcome(values, left)
 
 
