@@ -1,0 +1,55 @@
+"""ExFlow: experts of neighbouring layers that serve the same tokens live on one device.
+
+Exploiting Inter-Layer Expert Affinity for Accelerating Mixture-of-Experts Model Inference, IPDPS 2024 (arXiv 2401.08383).
+
+maximise Σ_layers Σ_{i,j} tokens(i in a layer, j in the next)·[device of i = device of j], equally many experts on every device. The paper
+solves it as an integer programme; here each layer in turn is placed exactly given its neighbours (an assignment problem), up and down until
+nothing improves. Only its placement: that every device keeps every request's context, so that tokens need not come back, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
+from .coactivation import coactivation
+from .placement import ExpertPlacement
+from .routing import RoutingTrace
+from .technique import ExpertTechnique, check_devices
+
+
+def kept(together: npt.NDArray[np.float64], device: npt.NDArray[np.int64]) -> float:
+    """Co-activations whose two experts are on one device."""
+    return float(sum(flow[device[i][:, None] == device[i + 1][None, :]].sum() for i, flow in enumerate(together)))
+
+
+@dataclass(frozen=True)
+class ExFlow(ExpertTechnique):
+    """Inter-layer affinity alone."""
+
+    sweeps: int = field(default=20, metadata={"doc": "times that all layers are placed anew, at most", "range": (1, 1000)})
+
+    def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
+        """Layer by layer, forth and back."""
+        check_devices(trace.experts, devices)
+        together = coactivation(trace)
+        slots = np.repeat(np.arange(devices), trace.experts // devices)
+        device = np.tile(slots, (trace.layers, 1))
+        value = kept(together, device)
+        for sweep in range(self.sweeps):
+            for layer in range(trace.layers) if sweep % 2 else range(trace.layers - 1, -1, -1):
+                near = np.zeros((trace.experts, devices))
+                if layer > 0:
+                    near += together[layer - 1].T @ np.eye(devices)[device[layer - 1]]
+                if layer < trace.layers - 1:
+                    near += together[layer] @ np.eye(devices)[device[layer + 1]]
+                rows, columns = linear_sum_assignment(-near[:, slots])
+                device[layer][rows] = slots[columns]
+            found = kept(together, device)
+            if found <= value:
+                break
+            value = found
+        return ExpertPlacement.of_devices(device, devices)

@@ -1,0 +1,22 @@
+"""Experts in the order of their numbers, requests in turn: what engines do by default since GShard.
+
+GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .placement import ExpertPlacement
+from .routing import RoutingTrace
+from .technique import ExpertTechnique, check_devices
+
+
+@dataclass(frozen=True)
+class Vanilla(ExpertTechnique):
+    """Learns nothing."""
+
+    def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
+        """In index order."""
+        check_devices(trace.experts, devices)
+        return ExpertPlacement.index_order(trace.layers, trace.experts, devices)
