@@ -133,7 +133,7 @@ def test_the_arena_reads_each_kind_of_file(tmp_path: Path) -> None:
         found[case.parameters["kind"]] = outcome.values
         assert outcome.values["gpus"] == 1.0
         assert outcome.values["starved"] == 0.0
-        assert {a.name for a in outcome.artifacts} == {"placement.csv", "timeline.json"}
+        assert {a.name for a in outcome.artifacts} == {"latency.quantiles.json", "placement.csv", "timeline.json"}
         assert isinstance(adapters.execute(adapters.make("rock"), case), NotForThisCase)
     assert set(found) == {"table", "trace"}
     with pytest.raises(InputError, match="number of adapters"):
