@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says more of the machine's other work than of the code.
+settings.register_profile("armillary", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("armillary")
 
 OUTSIDE = Path(__file__).parent / "outside"
 sys.path.insert(0, str(OUTSIDE))

@@ -58,11 +58,12 @@ class Rate:
         turns, inside = divmod(start_s, self.period_s)
         i = bisect_right(self.times, inside) - 1
         due = self._done[i] + self.values[i] * (inside - self.times[i]) + work
-        more, rest = divmod(due, self._whole)
+        # What ends just before an interruption must not wait for its end because of the last bit.
+        more, rest = divmod(due * (1 - 1e-13), self._whole)
         if rest == 0.0:
             more, rest = more - 1, self._whole
         i = bisect_left(self._done, rest) - 1
-        return (turns + more) * self.period_s + self.times[i] + (rest - self._done[i]) / self.values[i]
+        return max(start_s, (turns + more) * self.period_s + self.times[i] + (rest - self._done[i]) / self.values[i])
 
     def scaled(self, factor: float) -> Rate:
         """The same course, `factor` times as fast."""

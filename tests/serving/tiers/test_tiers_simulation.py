@@ -223,17 +223,17 @@ def test_work_over_a_changing_rate(parts, start, work):
     edges = np.concatenate([[0.0], np.cumsum([d for d, _ in parts])])
     rate = Rate(tuple(edges[:-1]), tuple(v for _, v in parts), float(edges[-1]))
     end = rate.finish(start, work)
-    # Integrate step by step.
-    t, left = start, work
-    while left > 1e-12:
-        inside = t % rate.period_s
-        i = min(int(np.searchsorted(edges, inside, side="right")) - 1, len(parts) - 1)
-        span, speed = max(edges[i + 1] - inside, 1e-12), parts[i][1]
-        if speed * span >= left:
-            t, left = t + left / speed, 0.0
-        else:
-            t, left = t + span, left - speed * span
-    assert end == pytest.approx(t, rel=1e-6, abs=1e-6)
+
+    def done(until):
+        """Work from 0 on, period by period and step by step."""
+        turns, inside = divmod(until, rate.period_s)
+        each = [value * length for length, value in parts]
+        return turns * sum(each) + sum(v * min(max(inside - lo, 0.0), length) for lo, (length, v) in zip(edges, parts, strict=False))
+
+    assert end >= start
+    assert done(end) - done(start) == pytest.approx(work, rel=1e-9, abs=1e-9)
+    # It ends while something is done, not in an interruption.
+    assert done(end) > done(max(start, end - 1e-3))
 
 
 def test_drawn_rates():
