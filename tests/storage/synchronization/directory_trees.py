@@ -1,10 +1,12 @@
-"""Trees of the directory tests: what lies below a root, without its state."""
+"""What the directory tests share: a round between two directories, and what lies below a root without its state."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+
+from armillary.storage.synchronization.directories import SyncReport, sync
 
 STATE = ".armillary-sync"
 
@@ -32,3 +34,14 @@ def tree(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
 def contents(root: Path) -> list[bytes]:
     """The contents of all files, sorted."""
     return sorted(data for kind, _, data in tree(root).values() if kind == "file")
+
+
+def both(pair: tuple[Path, Path], **how: object) -> SyncReport:
+    """Synchronises; both trees must be equal afterwards, and a second time there must be nothing left to do."""
+    report = sync(*pair, durable=False, **how)  # type: ignore[arg-type]
+    assert tree(pair[0]) == tree(pair[1])
+    sync(*pair, durable=False)
+    again = sync(*pair, durable=False)
+    assert (again.to_left, again.to_right, again.transactions) == ((), (), 0)
+    assert again.status == report.status
+    return report

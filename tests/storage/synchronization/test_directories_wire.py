@@ -25,14 +25,6 @@ from armillary.storage.synchronization.protocol import Message
 ME = "ab" * 16
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
-    a, b = tmp_path / "a", tmp_path / "b"
-    a.mkdir()
-    b.mkdir()
-    return a, b
-
-
 def talk(pair: tuple[Path, Path], damage=lambda data: data) -> list[object]:
     """Both ends over a socket, each in a thread; `damage` sees what the left one sends. Reports or errors."""
     ends = socket.socketpair()
