@@ -75,6 +75,13 @@ def test_passes_wait_for_each_other_in_the_order_of_arrival():
     assert both.finish_s[1] - both.finish_s[0] == pytest.approx(slowest, rel=1e-6)
 
 
+def test_activations_wait_for_each_other_on_a_link():
+    slow = Rate.constant(1e6)
+    _, both = run(tiers(latency_s=0.0, rate=slow), Requests.of([0.0, 0.0], [500, 500], [1, 1]))
+    wire = 500 * 2.0 * MODEL.hidden / 1e6
+    assert both.finish_s[1] - both.finish_s[0] == pytest.approx(wire, rel=1e-6)
+
+
 def test_others_on_the_device_make_it_slower():
     idle = run(tiers(latency_s=0.0, rate=Rate.constant(1e15)), Requests.of([0.0], [200], [4]))[1]
     half = run(tiers(latency_s=0.0, rate=Rate.constant(1e15), left=Rate.constant(0.5)), Requests.of([0.0], [200], [4]))[1]
