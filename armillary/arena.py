@@ -17,34 +17,36 @@ and returns its metrics. Nothing here knows how studies are run, stored or judge
 from __future__ import annotations
 
 import copy
-import functools
-import hashlib
 import importlib
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from armillary.case import Case
 from armillary.claim import Claim, Exponent, Gain, Kind, Level, Parity, Wins
 from armillary.errors import InputError, unknown
-from armillary.parameters import canonical, canonical_json, check, parameters, with_parameters
-from armillary.streams import seed32, stream
+from armillary.outcome import QUANTILES, Artifact, NotForThisCase, Outcome, ValueKind
+from armillary.parameters import Parameter, canonical, parameter, parameters, with_parameters
+from armillary.reading import Reading
+from armillary.result import Result
+from armillary.streams import stream
 
 if TYPE_CHECKING:
     import numpy as np
-    import numpy.typing as npt
 
     from armillary.cluster import Cluster
 
 __all__ = [
-    "Arena", "Artifact", "Case", "Claim", "Constant", "Exponent", "Gain", "InputError", "Kind", "Level", "Metric", "NotForThisCase",
-    "Outcome", "Parity", "Technique", "Wins", "canonical", "parameters", "with_parameters",
+    "QUANTILES", "Arena", "Artifact", "Case", "Claim", "Constant", "Exponent", "Gain", "InputError", "Kind", "Level", "Metric",
+    "NotForThisCase", "Outcome", "Parity", "Result", "Technique", "ValueKind", "Wins", "canonical", "parameter", "parameters",
+    "with_parameters",
 ]  # fmt: skip
 
-ValueKind = Literal["measured", "simulated", "modelled"]
+F = TypeVar("F", bound=Callable[..., Any])
+
 SCALES = ("tiny", "small", "large")
 NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 
@@ -55,8 +57,9 @@ class Metric:
 
     `kind="by case"` leaves that to the case, which then carries "measured" or "simulated" among its kinds. `scale="difference"`
     compares by subtraction (accuracies, shares, dB) rather than by ratio. `on` limits the metric to cases that carry all these
-    kinds. `better=None` is a figure to look at, never compared. `unbounded` allows infinities. `steady` says of something measured
-    that a busy machine does not change it: a count, a ratio of sizes, an error.
+    kinds. `better=None` is a figure to look at, never compared. `unbounded` allows infinities. `steady` marks
+    a measured value that does not depend on how busy the machine is: a count, a ratio of sizes, an error.
+    `clocked` marks a modelled value that rests on seconds measured here, and so varies from run to run: a price times seconds.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Metric:
     on: frozenset[str] = frozenset()
     unbounded: bool = False
     steady: bool = False
+    clocked: bool = False
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -77,6 +81,10 @@ class Metric:
         if self.kind != "by case":
             return self.kind
         return "measured" if "measured" in case.kinds else "simulated"
+
+    def needs_quiet(self, case: Case) -> bool:
+        """Whether the value on `case` depends on what else this machine does, so that the unit must have it to itself."""
+        return self.clocked or self.kind_on(case) == "measured"
 
     def applies(self, case: Case) -> bool:
         """Whether a run on `case` must give this metric."""
@@ -91,45 +99,6 @@ class Constant:
     value: float | str
     unit: str
     source: str
-
-
-#: The media type of `Artifact.quantiles`.
-QUANTILES = "application/vnd.armillary.quantiles+json"
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """Bytes that a run leaves beside its metrics (a timeline, an array): at most 16 MiB, never a pickle.
-
-    The report offers every artifact for download, draws those that `quantiles` made as distributions, and a `timeline.json` (trace
-    events, as Perfetto and Chrome read them) as a timeline.
-    """
-
-    name: str
-    media: str
-    data: bytes
-
-    @classmethod
-    def quantiles(cls, of: str, values: npt.ArrayLike, unit: str = "") -> Artifact:
-        """The distribution of `values` in 201 quantiles, the ends included; `of` says what they are: "latency"."""
-        import numpy as np
-
-        found = np.quantile(np.asarray(values, float), np.linspace(0, 1, 201)) if np.size(values) else np.empty(0)
-        said = {"of": of, "unit": unit, "count": int(np.size(values)), "quantiles": [float(f"{v:.6g}") for v in found]}
-        return cls(f"{of}.quantiles.json", QUANTILES, json.dumps(said, separators=(",", ":")).encode())
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What `run` may return instead of a plain mapping: metrics, artifacts, and whether its own rounds were too far apart to trust."""
-
-    values: Mapping[str, float]
-    artifacts: Sequence[Artifact] = ()
-    noisy: bool = False
-
-
-class NotForThisCase(Exception):
-    """The technique declines the case, with the reason; raised or returned. Shown as declined, never as a zero."""
 
 
 class Technique:
@@ -157,76 +126,23 @@ class Technique:
         twin.__dict__["_rng"] = rng
         return twin
 
+    @classmethod
+    def claims_with(cls, settings: Mapping[str, str]) -> tuple[Claim, ...]:
+        """The claims of a variant of the technique with these parameters; those of the class unless it says otherwise."""
+        return cls.claims
+
     def validate(self) -> None:
         """Raises InputError when the parameters do not go together; single ranges are checked without it."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One piece of work: what to do it on, how to make it, and what kind it is.
-
-    `make(case, rng)` builds the workload; it must depend on the case and `rng` alone. A case from a user's file names the file in
-    `source`, and its bytes are part of the digest. `seed` and `repeat` are set by the study.
-    """
-
-    name: str
-    make: Callable[[Case, np.random.Generator], Any] = field(compare=False)
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    kinds: frozenset[str] = frozenset()
-    cluster: Cluster | None = None
-    source: Path | None = None
-    seed: int = 0
-    repeat: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kinds", frozenset(self.kinds))
-        if "|" in self.name or not self.name or not self.name.isprintable():
-            raise InputError(f'case name "{self.name}": expected printable characters without "|"')
-
-    def at(self, seed: int, repeat: int) -> Case:
-        """The same work, drawn for this study seed and repeat."""
-        return replace(self, seed=seed, repeat=repeat)
-
-    def stream(self, *names: str) -> np.random.Generator:
-        """A stream of the work's random numbers; it does not know the technique, so every technique meets the same."""
-        return stream(self.seed, "case", self.name, str(self.repeat), *names)
-
-    @functools.cached_property
-    def rng(self) -> np.random.Generator:
-        """The work's random numbers while it is run: equal for every technique on this case and repeat."""
-        return self.stream()
-
-    def seed32(self, name: str) -> int:
-        """An integer seed for a library that takes one, from the work's stream."""
-        return seed32(self.seed, "case", self.name, str(self.repeat), name)
-
-    @property
-    def workload(self) -> Any:
-        """The work itself, made once for techniques that run one after another; nobody may change it."""
-        return _made(self)
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """Hex SHA-256 over everything that defines the case: generator and parameters, kinds, cluster, the file's bytes."""
-        what = {
-            "name": self.name,
-            "make": f"{self.make.__module__}:{self.make.__qualname__}",
-            "parameters": dict(self.parameters),
-            "kinds": sorted(self.kinds),
-            "cluster": None if self.cluster is None else self.cluster.digest,
-            "file": None if self.source is None else _file_digest(self.source, self.source.stat().st_mtime_ns),
-        }
-        return hashlib.sha256(canonical_json(what).encode()).hexdigest()
 
 
 class Arena:
     """One question, with its metrics, its work and its techniques.
 
-    `path` is `field/arena`. `techniques` maps a name to `module:Class`, relative to the arena's package. `papers` says which
+    `path` is `field/arena`. `techniques` maps a name to `module:Class`, relative to the arena's package, or to a variant of a class,
+    `module:Class(parameter=value)`. `papers` says which
     techniques are published systems (a key of papers.toml). `baseline` is what plots compare with, `tradeoff` the two metrics of
-    the Pareto plot. `uses` names the packages beyond the arena's own folder whose change makes stored results stale. `warmup` asks
-    for one unmeasured run per technique and case (compilation); `repeats` replaces the study's default; `requires` are cluster
-    fields without which a case cannot run.
+    the Pareto plot. `warmup` asks for one unmeasured run per technique and case, so that compilation is not timed; `repeats` replaces
+    the study's default; `requires` are cluster fields without which a case cannot run.
     """
 
     def __init__(
@@ -239,7 +155,6 @@ class Arena:
         papers: Mapping[str, str] | None = None,
         baseline: str | None = None,
         tradeoff: tuple[str, str] | None = None,
-        uses: Iterable[str] = (),
         warmup: bool = False,
         repeats: int | None = None,
         requires: Iterable[str] = (),
@@ -253,7 +168,6 @@ class Arena:
         self.papers = dict(papers or {})
         self.baseline = baseline
         self.tradeoff = tradeoff
-        self.uses = tuple(uses)
         self.warmup = warmup
         self.repeats = repeats
         self.requires = frozenset(requires)
@@ -263,31 +177,66 @@ class Arena:
         #: Set by the decorators below.
         self._cases: Callable[..., Iterable[Case]] | None = None
         self._run: Callable[[Any, Case], Mapping[str, float] | Outcome | NotForThisCase] | None = None
-        self._read: Callable[..., Iterable[Case]] | None = None
+        self._reading: Reading | None = None
+        self._example: Callable[[Path], Any] | None = None
         self._plots: Callable[..., Sequence[Any]] | None = None
         self._answer: Callable[..., str] | None = None
+        self._warm_up: Callable[[Any, Case], Any] | None = None
+        #: (technique with its parameters, kinds of case) that were warmed up in this process.
+        self._warm: set[tuple[str, frozenset[str]]] = set()
 
-    def cases(self, make: Callable[..., Iterable[Case]]) -> Callable[..., Iterable[Case]]:
+    def cases(self, make: F) -> F:
         """Decorates `cases(scale)` or `cases(scale, cluster)`: the built-in work."""
         self._cases = make
         return make
 
-    def run(self, run: Callable[[Any, Case], Mapping[str, float] | Outcome | NotForThisCase]) -> Callable[..., Any]:
+    def run(self, run: F) -> F:
         """Decorates `run(technique, case)`: one technique on one case, to its metrics."""
         self._run = run
         return run
 
-    def read(self, read: Callable[..., Iterable[Case]]) -> Callable[..., Iterable[Case]]:
-        """Decorates `read(path, *, option=default, …)`: a user's file as cases; the keywords are command-line options."""
-        self._read = read
-        return read
+    def read(self, options: type, *, folders: bool = False) -> Callable[[F], F]:
+        """Decorates `read(path, options)`: what is in a user's file, checked. It is called once for each content.
 
-    def plots(self, plots: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        `options` is a frozen dataclass of `parameter(...)` fields, which are the command line's options for `--work`. With `folders`
+        the user may name a folder too.
+        """
+
+        def decorate(read: F) -> F:
+            self._reading = Reading(self.path, read, options, folders)
+            return read
+
+        return decorate
+
+    def own_cases(self, make: F) -> F:
+        """Decorates `own_cases(loaded, name, options)`: the cases in what `read` returned. Without it there is one, named after the file.
+
+        A case's workload is what was read, unless its `make(case, rng)` makes another one out of `case.loaded`.
+        """
+        if self._reading is None:
+            raise TypeError(f"arena {self.path}: own_cases needs a reader; decorate `read` first")
+        self._reading.make_cases = make
+        return make
+
+    def example(self, write: F) -> F:
+        """Decorates `example(folder)`: writes a small file of the user's kind; returns its path, or (path, options)."""
+        self._example = write
+        return write
+
+    def warm_up(self, warm_up: F) -> F:
+        """Decorates `warm_up(technique, case)`: a little of the same work, done once per technique and kind of case before the first run.
+
+        For compiled loops, so that the clock sees the work alone; cheaper than `warmup`, which runs the whole unit twice.
+        """
+        self._warm_up = warm_up
+        return warm_up
+
+    def plots(self, plots: F) -> F:
         """Decorates `plots(result)`: the arena's own Plotly figures for the report."""
         self._plots = plots
         return plots
 
-    def answer(self, answer: Callable[..., str]) -> Callable[..., str]:
+    def answer(self, answer: F) -> F:
         """Decorates `answer(result)`: the answer in a sentence that a person would use, instead of the general one."""
         self._answer = answer
         return answer
@@ -295,15 +244,30 @@ class Arena:
     @property
     def package(self) -> str:
         """The Python package that the arena stands in."""
+        return self.module.rpartition(".")[0]
+
+    @property
+    def module(self) -> str:
+        """The module in which the arena's run function stands."""
         if self._run is None:
             raise TypeError(f"arena {self.path} has no run function")
-        return self._run.__module__.rpartition(".")[0]
+        return self._run.__module__
+
+    def target(self, name: str) -> str:
+        """Where a technique's class stands, as `package.module:Class`."""
+        place = self.techniques[name].partition("(")[0]
+        return f"{self.package}{place}" if place.startswith(".") else place
+
+    def variant(self, name: str) -> dict[str, str]:
+        """The parameters that make a technique a variant of its class: `.cfseq:CFseq(compressor=gzip-6)`; empty for most."""
+        settings = self.techniques[name].partition("(")[2].removesuffix(")")
+        return dict(item.split("=", 1) for item in settings.split(",")) if settings else {}
 
     def join(self, found: type[Technique]) -> str:
         """The name of a technique's class, which joins the arena under its own name if it is new: for classes made in a notebook."""
         target = f"{found.__module__}:{found.__qualname__}"
-        for name, known in self.techniques.items():
-            if target == (f"{self.package}{known}" if known.startswith(".") else known):
+        for name in self.techniques:
+            if target == self.target(name):
                 self._classes[name] = found
                 return name
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", found.__name__).lower().strip("_")
@@ -324,18 +288,22 @@ class Arena:
         if name not in self.techniques:
             raise unknown("technique", name, self.techniques, where=self.path)
         if name not in self._classes:
-            module, _, attribute = self.techniques[name].partition(":")
-            self._classes[name] = getattr(importlib.import_module(module, self.package), attribute)
+            module, _, attribute = self.target(name).partition(":")
+            self._classes[name] = getattr(importlib.import_module(module), attribute)
         return self._classes[name]
 
     def make(self, name: str, values: Mapping[str, Any] | None = None) -> Technique:
         """A technique with these parameters, checked."""
-        return with_parameters(self.technique(name), values or {}, where=name)
+        return with_parameters(self.technique(name), {**self.variant(name), **(values or {})}, where=name)
+
+    def claims_of(self, name: str) -> tuple[Claim, ...]:
+        """What the paper says of one technique."""
+        return self.technique(name).claims_with(self.variant(name))
 
     def claims(self, techniques: Iterable[str] | None = None) -> Iterator[tuple[str, str, Claim]]:
         """The claims of these techniques, or of all, as (claim id, technique, claim)."""
         for name in self.techniques if techniques is None else techniques:
-            for number, claim in enumerate(self.technique(name).claims, start=1):
+            for number, claim in enumerate(self.claims_of(name), start=1):
                 yield f"{self.path}/{name}#{number}", name, claim
 
     def built_in(self, scale: str = "small", cluster: Cluster | None = None) -> list[Case]:
@@ -351,27 +319,33 @@ class Arena:
         cluster.require(self.requires)
         return list(self._cases(scale, cluster=cluster))
 
-    def options(self) -> dict[str, inspect.Parameter]:
+    def options(self) -> dict[str, Parameter]:
         """The options that this arena's reader takes, by name."""
-        if self._read is None:
-            return {}
-        return {name: p for name, p in inspect.signature(self._read).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        return {} if self._reading is None else parameters(self._reading.options)
 
-    def from_file(self, path: Path, options: Mapping[str, str] | None = None) -> list[Case]:
-        """The cases in a user's file."""
-        from armillary.parameters import Parameter
+    def own_files(self, path: Path, options: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+        """Every file that the cases of a user's file depend on: the file itself and those that its options name."""
+        return self._reader().files(path, self._reader().checked(options))
 
-        if self._read is None:
+    def absolute(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of the reader as given, with absolute files."""
+        return dict(options) if self._reading is None else self._reading.absolute(options)
+
+    def from_file(self, path: Path, options: Mapping[str, Any] | None = None) -> list[Case]:
+        """The cases in a user's file. It is read here, so that what is wrong with it is said before anything runs."""
+        return self._reader().cases(path, self._reader().checked(options))
+
+    def write_example(self, folder: Path) -> tuple[Path, dict[str, str]]:
+        """Writes a small file of the kind that this arena reads; returns its path and the options to read it with."""
+        if self._example is None:
+            raise InputError(f"{self.path} has no example of a user's file")
+        written = self._example(folder)
+        return written if isinstance(written, tuple) else (written, {})
+
+    def _reader(self) -> Reading:
+        if self._reading is None:
             raise InputError(f"{self.path} reads no files; its cases are built in")
-        known, types = self.options(), inspect.get_annotations(self._read, eval_str=True)
-        checked = {}
-        for name, text in (options or {}).items():
-            if name not in known:
-                raise unknown("option", f"--{name}", [f"--{n}" for n in known], where=self.path)
-            checked[name] = check(Parameter(name, types[name], known[name].default, ""), text, where=f"--{name}")
-        if not path.exists():
-            raise InputError("no such file", where=str(path))
-        return list(self._read(path, **checked))
+        return self._reading
 
     def execute(self, technique: Technique, case: Case) -> Outcome | NotForThisCase:
         """One technique on one case; metrics are not checked here."""
@@ -380,33 +354,18 @@ class Arena:
         if technique.takes and not technique.takes & case.kinds:
             return NotForThisCase(f"takes {', '.join(sorted(technique.takes))} cases")
         try:
+            self._warmed(technique, case)
             outcome = self._run(technique, case)
         except NotForThisCase as declined:
             return declined
         return outcome if isinstance(outcome, Outcome | NotForThisCase) else Outcome(outcome)
 
-    def measures(self, cases: Iterable[Case] = ()) -> bool:
-        """Whether any metric is measured on any of these cases, so that units must have the machine to themselves."""
-        by_case = any("measured" in case.kinds for case in cases)
-        return any(m.kind == "measured" or (m.kind == "by case" and by_case) for m in self.metrics.values())
+    def _warmed(self, technique: Technique, case: Case) -> None:
+        key = (f"{type(technique).__qualname__} {canonical(technique)}", case.kinds)
+        if self._warm_up is not None and key not in self._warm:
+            self._warm.add(key)
+            # A twin's stream, so that the unit's own draws do not depend on whether it was the first of its kind in the process.
+            self._warm_up(technique.with_rng(stream(0, "warm-up", type(technique).__name__)), case)
 
     def __repr__(self) -> str:
         return f"Arena({self.path!r}, {len(self.techniques)} techniques)"
-
-
-#: The last workload made in this process: techniques meet the same case one after another.
-_LAST_WORKLOAD: list[tuple[tuple[str, int, int], Any]] = []
-
-
-def _made(case: Case) -> Any:
-    key = (case.digest, case.seed, case.repeat)
-    if not _LAST_WORKLOAD or _LAST_WORKLOAD[0][0] != key:
-        _LAST_WORKLOAD.clear()
-        _LAST_WORKLOAD.append((key, case.make(case, case.stream("workload"))))
-    return _LAST_WORKLOAD[0][1]
-
-
-@functools.lru_cache(maxsize=64)
-def _file_digest(path: Path, changed_ns: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,6 +5,7 @@ Exit status: 0, 1 when some unit failed, 2 for bad input (one line on stderr), 3
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+from typer.core import TyperCommand
 
 from armillary import __version__, catalogue
 from armillary.errors import InputError, one_line, unknown
-from armillary.llm.cli import llm_app
-from armillary.serving.deployment.cli import deploy_app, serve, smoke
+from armillary.parameters import option_name
 
 if TYPE_CHECKING:
     from armillary.study import Result
@@ -32,12 +33,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cluster_app = typer.Typer(help="Describe machines: this one, presets, and files.", no_args_is_help=True)
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(llm_app, name="llm")
-app.add_typer(deploy_app, name="deploy")
-app.command()(serve)
-app.command()(smoke)
 
 
 def _arena_names(incomplete: str) -> list[str]:
@@ -55,7 +50,10 @@ Engine = Annotated[str, typer.Option(help="here, processes:N, dask, or a Dask sc
 Scale = Annotated[str, typer.Option(help="Size of the built-in work: tiny, small or large.")]
 Repeats = Annotated[Optional[int], typer.Option(help="Repeats of each unit; 5 by default when something is measured.")]  # noqa: UP045
 Seed = Annotated[int, typer.Option(help="The study's seed: same seed, same simulated numbers.")]
-Setting = Annotated[list[str], typer.Option("--set", help="A parameter: technique.name=value.", default_factory=list)]
+Setting = Annotated[list[str], typer.Option("--set", help="A parameter: technique.name=value.", default_factory=list, show_default=False)]
+Work = Annotated[
+    list[Path], typer.Option(help="Your own file; options of the arena's reader may follow.", default_factory=list, show_default=False)
+]
 Html = Annotated[Optional[Path], typer.Option(help="Write the report to this HTML file.")]  # noqa: UP045
 Fresh = Annotated[bool, typer.Option(help="Run everything again, stored or not.")]
 KeepStale = Annotated[bool, typer.Option(help="Keep stored units whose code changed since.")]
@@ -107,12 +105,13 @@ def list_(
 def _print_list(arenas: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """Plain text, without rich: this is the command that must answer at once."""
     bold, dim, off = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "", "")
-    symbols = {"held": "●", "held in part": "◐", "not held": "○", "not tried": "–"}
+    from armillary.records import SYMBOLS
+
     width = max(len(row["technique"]) for row in rows)
     for path, arena in arenas.items():
         print(f"{bold}{path}{off}  {arena.question}")
         for row in (r for r in rows if r["arena"] == path):
-            said = "  ".join(f"{symbols[state]} #{claim.rpartition('#')[2]} {state}" for claim, state in sorted(row["verdicts"].items()))
+            said = "  ".join(f"{SYMBOLS[state]} #{claim.rpartition('#')[2]} {state}" for claim, state in sorted(row["verdicts"].items()))
             what = f"{row['paper']} ({row['source']})" if row["paper"] else f"{dim}baseline{off}"
             print(f"  {row['technique']:<{width}}  {what}{'  ' + said if said else ''}")
     papers = sum(bool(row["paper"]) for row in rows)
@@ -139,15 +138,27 @@ def show(
     print(json.dumps(facts, indent=1, default=str) if as_json else describe.text(facts))
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+class _WithReaderOptions(TyperCommand):
+    """`compare`, whose help shows the options of an arena's reader when the arena is named."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        named = [word for word in sys.argv[1:] if word in catalogue.arenas() or any(a.name == word for a in catalogue.arenas().values())]
+        for home in map(catalogue.arena, named[:1]):
+            from armillary import describe
+
+            print("\n".join(describe.reader_options(home)))
+
+
+@app.command(cls=_WithReaderOptions, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def compare(
     ctx: typer.Context,
     arena: Annotated[str, typer.Argument(help="The arena: field/arena.", autocompletion=_arena_names)],
     settings: Setting,
-    work: Annotated[list[Path], typer.Option(help="Your own file; the arena's own reading options may follow.", default_factory=list)],
+    work: Work,
     techniques: Annotated[Optional[str], typer.Option(help="Comma-separated; all by default.")] = None,  # noqa: UP045
     cases: Annotated[Optional[str], typer.Option(help="Comma-separated names or patterns (zipf-*).")] = None,  # noqa: UP045
-    metrics: Annotated[Optional[str], typer.Option(help="Comma-separated; none measured: units may run side by side.")] = None,  # noqa: UP045
+    metrics: Annotated[Optional[str], typer.Option(help="Comma-separated. If none of them is measured, units may run in parallel.")] = None,  # noqa: UP045
     scale: Scale = "small",
     cluster: Cluster = None,
     repeats: Repeats = None,
@@ -201,6 +212,7 @@ def reproduce(
     engine: Engine = "here",
     store: StorePath = None,
     html: Html = None,
+    record: Annotated[Optional[Path], typer.Option(help="Write the arenas' records into this folder; every technique runs then.")] = None,  # noqa: UP045
     as_json: AsJson = False,
     fresh: Fresh = False,
     keep_stale: KeepStale = False,
@@ -220,23 +232,15 @@ def reproduce(
         raise InputError("expected one of: a technique, --field FIELD, --all")
     _name_host(name_host)
     _writable(html)
+    if record is not None and not record.is_dir():
+        raise InputError("expected a folder that exists", where=f"--record {record}")
     how: dict[str, Any] = dict(  # noqa: C408
         scale=scale, cluster=cluster, repeats=repeats, seed=seed, engine=engine, store=store, fresh=fresh, keep_stale=keep_stale,
         retry_failed=retry_failed, timeout_s=timeout, memory_bytes=_bytes(memory), durable=durable, quiet=quiet, command=_command(),
-        settings=_settings(settings),
+        settings=_settings(settings), record=record,
     )  # fmt: skip
     results = [one(technique, **how)] if technique else reproduce_all(field, **how)
     _give(results, as_json, no_color, html, verdicts_only=True)
-
-
-@app.command("numerics", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def numerics(context: typer.Context) -> None:
-    """`numerics assembly train`: measure assembly strategies on this machine, and train what chooses among them."""
-    if context.args[:1] != ["assembly"]:
-        raise InputError("expected: armillary numerics assembly train [--help]")
-    from armillary.numerics.assembly.__main__ import main as assembly
-
-    raise typer.Exit(assembly(context.args[1:]))
 
 
 @app.command()
@@ -258,89 +262,6 @@ def diff(
     out.print(terminal.table_of(found["gains"], "arena", "technique", "metric", "kind", ">gain", ">low", ">high", ">pairs"))
     for change in found["verdicts"]:
         out.print(f"{change['claim']}: {change['before']} became {change['after']}")
-
-
-@cluster_app.command("here")
-def cluster_here(
-    measure: Annotated[bool, typer.Option(help="Measure memory bandwidth, arithmetic and loopback too (a few seconds).")] = False,
-    toml: Annotated[bool, typer.Option("--toml", help="Print a cluster file to edit.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """The machine this runs on."""
-    from armillary import cluster
-
-    _print_cluster(cluster.here(measure=measure), toml, as_json)
-
-
-@cluster_app.command("list")
-def cluster_list(as_json: AsJson = False) -> None:
-    """The presets."""
-    from armillary import cluster
-
-    described = cluster.described()
-    if as_json:
-        print(json.dumps(described, indent=1))
-        return
-    width = max(map(len, described))
-    for name, text in described.items():
-        print(f"{name:<{width}}  {text}")
-
-
-@cluster_app.command("show")
-def cluster_show(
-    name: Annotated[str, typer.Argument(help="A preset or a file.")],
-    toml: Annotated[bool, typer.Option("--toml", help="Print it as a cluster file.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """A preset or a file, as a table."""
-    from armillary import cluster
-
-    _print_cluster(cluster.find(name), toml, as_json)
-
-
-@cluster_app.command("check")
-def cluster_check(
-    file: Annotated[Path, typer.Argument(help="A cluster file, slurm.conf, hwloc or SimGrid XML, Kubernetes nodes as JSON.")],
-    follow: Annotated[bool, typer.Option(help="Follow Include lines of a slurm.conf.")] = False,
-) -> None:
-    """Every fault of a file, one line each; exit status 2 if there is any."""
-    from armillary import cluster
-
-    try:
-        found = cluster.load(file, follow=follow)
-    except InputError as error:
-        for fault in error.faults:
-            print(fault, file=sys.stderr)
-        raise typer.Exit(2) from None
-    print(f"{file}: a good description of {found.name}: {found.nodes} nodes, {found.cores} cores")
-
-
-@cluster_app.command("diff")
-def cluster_diff(a: str, b: str) -> None:
-    """What differs between two clusters, in words."""
-    from armillary import cluster
-
-    print(cluster.diff(cluster.find(a), cluster.find(b)) or "no difference")
-
-
-@cluster_app.command("fit")
-def cluster_fit(file: Annotated[Path, typer.Argument(help="Ping-pong CSV (link,bytes,seconds) or OSU output.")]) -> None:
-    """Latency and bandwidth per link class from your own measurements, as TOML."""
-    from armillary import cluster
-
-    print(cluster.fit(file))
-
-
-@cluster_app.command("cost")
-def cluster_cost(name: str, utilisation: Annotated[float, typer.Option(help="Share of the peak that is used.")] = 1.0) -> None:
-    """What an hour costs: energy, embodied carbon, price."""
-    from armillary import cluster
-
-    print(cluster.find(name).cost_per_hour(utilisation))
-
-
-def _print_cluster(found: Any, toml: bool, as_json: bool) -> None:
-    print(found.to_toml() if toml else found.to_json() if as_json else found.summary())
 
 
 def _give(
@@ -372,7 +293,7 @@ def _give(
 def _reader_options(args: list[str], home: Any) -> dict[str, str]:
     """The arena's own options, `--name value` or `--name=value`, out of what typer did not know."""
     options: dict[str, str] = {}
-    known = [f"--{name}" for name in home.options()]
+    known = [option_name(name) for name in home.options()]
     rest = iter(args)
     for arg in rest:
         name, equals, value = arg.partition("=")
@@ -449,18 +370,36 @@ def _writable(*paths: Path | None) -> None:
 
 
 def _last_verdicts(store: Path | None) -> dict[str, tuple[str, float | None]]:
-    """What the store says of claims; an absent store says nothing."""
+    """What the records say of claims, and over that what the user's own store says."""
+    from armillary.records import records
+
+    known = {v["claim"]: (str(v["state"]), v["figure"]) for record in records().values() for v in record.verdicts}
     from armillary.study.store import Store, default_store
 
     path = store or default_store()
     if store is None and not path.exists():
-        return {}
+        return known
     with Store.read(path) as opened:
-        return opened.last_verdicts()
+        return known | opened.last_verdicts()
 
 
 def _command() -> str:
     return " ".join(["armillary", *sys.argv[1:]])
+
+
+def _add_own_commands() -> None:
+    """Adds the commands that ground packages and arenas bring in their `commands.py`, below the verbs."""
+    files = [*catalogue.ROOT.glob("*/commands.py"), *catalogue.ROOT.glob("*/*/commands.py")]
+    for file in sorted(files, key=lambda file: (len(file.parts), file)):
+        module = importlib.import_module(".".join(("armillary", *file.relative_to(catalogue.ROOT).with_suffix("").parts)))
+        for name, command in module.commands.items():
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name, rich_help_panel="Tools")
+            else:
+                app.command(name, rich_help_panel="Tools")(command)
+
+
+_add_own_commands()
 
 
 def main() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import replace
 from typing import Any
 
 from armillary import catalogue
 from armillary.arena import Arena, parameters
 from armillary.claim import Claim
+from armillary.parameters import Parameter, option_name
 
 
 def technique(home: Arena, name: str) -> dict[str, Any]:
     """A technique: what it does, the paper, its claims, its parameters, how to use it."""
-    found = home.technique(name)
+    found, made = home.technique(name), home.make(name)
     paper = catalogue.papers().get(home.papers.get(name, ""))
     module = inspect.getdoc(sys.modules[found.__module__]) or ""
     return {
@@ -23,11 +25,8 @@ def technique(home: Arena, name: str) -> dict[str, Any]:
         "paper": None if paper is None else {"title": paper.title, "source": paper.source, "authors": paper.authors},
         "oracle": found.oracle,
         "takes": sorted(found.takes),
-        "claims": [_claim(claim) for claim in found.claims],
-        "parameters": [
-            {"name": p.name, "type": p.type_name, "default": p.default, "about": p.doc, "legal": p.legal}
-            for p in parameters(found).values()
-        ],
+        "claims": [_claim(claim) for claim in home.claims_of(name)],
+        "parameters": [_parameter(replace(p, default=getattr(made, p.name)), p.name) for p in parameters(found).values()],
         "import": f"from {home.package if found.__module__.startswith(home.package) else found.__module__} import {found.__name__}",
         "compare": f"armillary compare {home.path} --techniques {','.join(dict.fromkeys([home.baseline or name, name]))}",
     }
@@ -41,7 +40,8 @@ def arena(home: Arena) -> dict[str, Any]:
         "metrics": [{"name": m.name, "unit": m.unit, "better": m.better, "kind": m.kind, "about": m.doc} for m in home.metrics.values()],
         "techniques": {name: (catalogue.papers()[home.papers[name]].title if name in home.papers else None) for name in home.techniques},
         "cases": [case.name for case in home.built_in("small")] if home._cases is not None else [],
-        "options": {name: p.default for name, p in home.options().items()},
+        "reads": "" if home._reading is None else inspect.getdoc(home._reading.read) or "",
+        "options": [_parameter(p, option_name(p.name)) for p in home.options().values()],
         "constants": [{"name": c.name, "value": c.value, "unit": c.unit, "source": c.source} for c in home.constants],
     }
 
@@ -60,11 +60,7 @@ def _technique_text(facts: dict[str, Any]) -> str:
     if facts["claims"]:
         lines += ["Claims:", *(f"  {i}. {c['says'] or c['figure']}\n     {c['judged']}" for i, c in enumerate(facts["claims"], 1)), ""]
     if facts["parameters"]:
-        lines += ["Parameters:"]
-        for p in facts["parameters"]:
-            legal = f"; {p['legal']}" if p["legal"] else ""
-            lines.append(f"  {p['name']} = {p['default']!r}  {p['about']} ({p['type']}{legal})")
-        lines.append("")
+        lines += ["Parameters:", *map(_parameter_text, facts["parameters"]), ""]
     lines += ["Use it:", f"  {facts['compare']}"]
     if facts["claims"]:
         lines.append(f"  armillary reproduce {facts['name']}")
@@ -78,10 +74,27 @@ def _arena_text(facts: dict[str, Any]) -> str:
         lines.append(f"  {m['name']}{unit}  {m['kind']}, {m['better'] or 'neither'} is better. {m['about']}")
     lines += ["", "Techniques:", *(f"  {name}{'  ' + paper if paper else ''}" for name, paper in facts["techniques"].items())]
     lines += ["", f"Cases: {', '.join(facts['cases'])}"]
-    if facts["options"]:
-        options = [f"  --{name} (default {default!r})" for name, default in facts["options"].items()]
-        lines += ["", "Your own file: --work FILE, with", *options]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_reader_text(facts)])
+
+
+def reader_options(home: Arena) -> list[str]:
+    """What an arena reads and with which options, as lines of text; nothing where it reads no files."""
+    return _reader_text(arena(home))
+
+
+def _reader_text(facts: dict[str, Any]) -> list[str]:
+    if not facts["reads"]:
+        return []
+    return ["", f"Your own file, --work FILE: {facts['reads']}", *map(_parameter_text, facts["options"])]
+
+
+def _parameter(p: Parameter, name: str) -> dict[str, Any]:
+    return {"name": name, "type": p.type_name, "default": p.default, "about": p.doc, "legal": p.legal}
+
+
+def _parameter_text(p: dict[str, Any]) -> str:
+    legal = f"; {p['legal']}" if p["legal"] else ""
+    return f"  {p['name']} = {p['default']!r}  {p['about']} ({p['type']}{legal})"
 
 
 def _claim(claim: Claim) -> dict[str, Any]:

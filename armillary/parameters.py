@@ -1,8 +1,8 @@
-"""A technique's parameters: the fields of its dataclass, each with a default, a sentence and, where it has one, a range.
+"""What a person may set: the parameters of a technique and the options of an arena's reader.
 
-`small: float = field(default=0.1, metadata={"doc": "share of the cache for newcomers", "range": (0.01, 0.5)})`. Values come
-from the command line as text and from Python as objects; both are checked against the field's type and range. `choices` may stand
-in the metadata instead of a range.
+Both are the fields of a frozen dataclass, each with a default, a sentence and, where it has one, a range:
+`small: float = parameter(0.1, "share of the cache for newcomers", range=(0.01, 0.5))`. Values come from the command line as text and
+from Python as objects, and both are checked against the field's type and its legal values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import json
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,9 +21,26 @@ from armillary.errors import InputError, one_line, unknown
 T = TypeVar("T")
 
 
+def parameter(
+    default: Any,
+    doc: str,
+    *,
+    range: tuple[float | None, float | None] | None = None,
+    choices: Iterable[Any] | None = None,
+    file: bool = False,
+) -> Any:
+    """A field of a dataclass: its default, one sentence about it, and its legal values.
+
+    `range` includes both ends, and None leaves an end open. `file` marks an option that names a file, several files, or a preset: the
+    content of every file that it names is part of the digest of the cases that are read with it.
+    """
+    legal = {"doc": doc, "range": range, "choices": None if choices is None else tuple(choices), "file": file}
+    return dataclasses.field(default=default, metadata=legal)
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """One field of a technique: its name, type, default, meaning and legal values."""
+    """One field of a technique or of a reader's options: its name, type, default, meaning and legal values."""
 
     name: str
     type: Any
@@ -31,18 +48,22 @@ class Parameter:
     doc: str
     range: tuple[float | None, float | None] | None = None
     choices: tuple[Any, ...] | None = None
+    file: bool = False
 
     @property
     def type_name(self) -> str:
         """The type as a person writes it."""
+        if typing.get_origin(self.type) is typing.Literal:
+            return "str" if all(isinstance(choice, str) for choice in typing.get_args(self.type)) else "one of several values"
         plain = None if typing.get_args(self.type) else getattr(self.type, "__name__", None)
         return plain or str(self.type).replace("typing.", "")
 
     @property
     def legal(self) -> str:
         """The legal values in words, or an empty string."""
-        if self.choices is not None:
-            return "one of " + ", ".join(map(str, self.choices))
+        choices = typing.get_args(self.type) if typing.get_origin(self.type) is typing.Literal else self.choices
+        if choices is not None:
+            return "one of " + ", ".join(map(str, choices))
         if self.range is not None:
             low, high = self.range
             return f"from {'-inf' if low is None else low} to {'inf' if high is None else high}"
@@ -63,20 +84,43 @@ def _parameters(technique: Any) -> dict[str, Parameter]:
     for field in dataclasses.fields(technique):
         if field.init:
             default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-            doc, choices = field.metadata.get("doc", ""), field.metadata.get("choices")
-            found[field.name] = Parameter(field.name, types[field.name], default, doc, field.metadata.get("range"), choices)
+            legal = {name: field.metadata.get(name) for name in ("range", "choices")}
+            doc, file = field.metadata.get("doc", ""), field.metadata.get("file", False)
+            found[field.name] = Parameter(field.name, types[field.name], default, doc, **legal, file=file)
     return found
 
 
 def with_parameters(technique: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
-    """The technique with these parameters, text or objects, each checked; the rest at their defaults."""
+    """A technique, or a reader's options, with these values, text or objects, each checked; the rest keep their defaults."""
     known = parameters(technique)
     checked = {}
     for name, value in values.items():
         if name not in known:
             raise unknown("parameter", name, known, where=where or None)
         checked[name] = check(known[name], value, where=f"{where}.{name}" if where else name)
-    made = technique(**checked)
+    return made_valid(technique, checked)
+
+
+def with_options(reading: type[T], values: Mapping[str, Any], *, where: str) -> T:
+    """The options of a reader; `--search-s` and `search_s` are one name."""
+    known = parameters(reading)
+    checked = {}
+    for given, value in values.items():
+        name = given.replace("-", "_")
+        if name not in known:
+            raise unknown("option", option_name(given), map(option_name, known), where=where)
+        checked[name] = check(known[name], value, where=option_name(name))
+    return made_valid(reading, checked)
+
+
+def option_name(name: str) -> str:
+    """A parameter's name as an option of the command line: `--search-s`."""
+    return "--" + name.replace("_", "-")
+
+
+def made_valid(technique: type[T], values: Mapping[str, Any]) -> T:
+    """The object made of values that were checked one by one, after its own check of how they go together."""
+    made = technique(**values)
     validate = getattr(made, "validate", None)
     if validate is not None:
         validate()

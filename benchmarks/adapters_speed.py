@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from armillary.llm import Adapters
-from armillary.serving.adapters import measured
-from armillary.serving.adapters.gpu_engine import GpuEngine
-from armillary.serving.adapters.image_policy import genai_64
-from armillary.serving.adapters.image_service import serve
-from armillary.serving.adapters.image_workload import synthetic
+from armillary.serving.adapters.engine import measured
+from armillary.serving.adapters.engine.gpu_engine import GpuEngine
+from armillary.serving.adapters.engine.twin import load_ms
+from armillary.serving.adapters.images.policy import genai_64
+from armillary.serving.adapters.images.service import serve
+from armillary.serving.adapters.images.workload import synthetic
 from armillary.serving.adapters.rock import Rock, RockPolicy
-from armillary.serving.adapters.twin import load_ms
 
 PUBLISHED_S, REPEATS = 2.3, 5
 

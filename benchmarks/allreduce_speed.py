@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from armillary.serving.synchronization import HeroServe, Slo, Wires, split
-from armillary.serving.synchronization.allreduce_time import ring_factor
-from armillary.serving.synchronization.bursts import Bursts
-from armillary.serving.synchronization.flow_level import Stream, iterations
-from armillary.serving.synchronization.groups import Group, Groups
-from armillary.serving.synchronization.placement import Fleet
-from armillary.serving.synchronization.workload import synthetic
+from armillary.serving.allreduce import HeroServe, Slo, Wires, split
+from armillary.serving.allreduce.collectives.allreduce_time import ring_factor
+from armillary.serving.allreduce.planning.placement import Fleet
+from armillary.serving.allreduce.simulation.bursts import Bursts
+from armillary.serving.allreduce.simulation.flow_level import Stream, iterations
+from armillary.serving.allreduce.simulation.groups import Group, Groups
+from armillary.serving.allreduce.workload import synthetic
 
 BURSTS, SEED = Bursts(0.5), 1
 

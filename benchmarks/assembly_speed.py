@@ -18,9 +18,9 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from armillary.numerics.assembly import Assembler, Plan, build, choose, features, problem_of
-from armillary.numerics.assembly.choice import shipped
-from armillary.numerics.assembly.mesh import Mesh
-from armillary.numerics.assembly.strategy import STRATEGIES, strategy, structure
+from armillary.numerics.assembly.assembling.strategy import STRATEGIES, strategy, structure
+from armillary.numerics.assembly.meshes.mesh import Mesh
+from armillary.numerics.assembly.selecting.choice import shipped
 
 
 def best(work: Callable[[], Any], repeats: int = 5) -> float:

@@ -1,4 +1,4 @@
-"""What the uniform layer costs over mpi4py and over threads called directly, and beside torch.distributed with Gloo, turn by turn.
+"""The cost of the uniform layer over mpi4py and over threads called directly, and beside torch.distributed with Gloo, turn by turn.
 
 python benchmarks/backends_overhead.py [--rounds 21] [--scale small] [--no-torch]
 """
@@ -15,7 +15,7 @@ from armillary.network.backends.arena import native_of
 
 
 def row(case: Any, rounds: int, peer: bool) -> str:
-    """One line of the table: medians, the overhead, and how often Uniconn does it while the peer does it once."""
+    """Return one line of the table: medians, the overhead, and how many times as long as Uniconn the peer takes."""
     work = case.parameters
     native = native_of(work["backend"])
     texts = [native.texts, Uniconn.texts, *([TorchDistributed.texts] if peer else [])]
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--no-torch", action="store_true")
     given = parser.parse_args()
     torch = importlib.util.find_spec("torch") is not None and not given.no_torch
-    print(f"{'case':26}{'native ms':>11}{'uniconn ms':>11}{'over %':>11}{'best %':>11}{'us a call':>10}{'gloo takes':>11}")
+    print(f"{'case':26}{'native ms':>11}{'uniconn ms':>11}{'over %':>11}{'best %':>11}{'us per call':>10}{'gloo takes':>11}")
     for case in catalogue.arena("network/backends").built_in(given.scale):
         backend = case.parameters["backend"]
         if backend in ("mpi", "threads"):

@@ -1,6 +1,7 @@
-"""Ping-pong through `armillary.comm` against the same in plain mpi4py, in one run, turn by turn.
+"""Ping-pong through `armillary.comm` and in plain mpi4py, in one run, turn by turn.
 
-On threads: against two threads that only wake each other and copy, and a copy within one thread. On Gloo: against plain torch.distributed.
+On threads it is compared with two threads that only wake each other and copy, and with a copy within one thread. On Gloo it is compared
+with plain torch.distributed.
 
 python benchmarks/comm_speed.py [library]
 """
@@ -18,7 +19,7 @@ import numpy as np
 
 
 def through_comm(comm: Any, buffer: np.ndarray[Any, Any], rounds: int) -> float:
-    """Microseconds one way."""
+    """Return the microseconds of one way."""
     comm.barrier()
     start = time.perf_counter()
     if comm.rank == 0:
@@ -33,7 +34,7 @@ def through_comm(comm: Any, buffer: np.ndarray[Any, Any], rounds: int) -> float:
 
 
 def plain(native: Any, buffer: np.ndarray[Any, Any], rounds: int) -> float:
-    """The same with mpi4py alone; a status is asked for, as `recv` gives one."""
+    """Do the same with mpi4py alone. It asks for a status, because `recv` gives one."""
     from mpi4py import MPI
 
     native.Barrier()
@@ -50,7 +51,7 @@ def plain(native: Any, buffer: np.ndarray[Any, Any], rounds: int) -> float:
 
 
 def alternate(comm: Any, nbytes: int, rounds: int, turns: int) -> list[tuple[float, float]]:
-    """(comm, plain) microseconds of each turn; which goes first changes each turn."""
+    """Return the microseconds (comm, plain) of each turn. The order of the two changes each turn."""
     buffer = np.zeros(nbytes, np.uint8)
     plain(comm.native, buffer, rounds)
     pairs = []
@@ -65,7 +66,7 @@ def alternate(comm: Any, nbytes: int, rounds: int, turns: int) -> list[tuple[flo
 
 
 def handed(nbytes: int, rounds: int) -> float:
-    """Microseconds one way between two threads that only wake each other with locks, and copy: what Python itself takes."""
+    """Return the microseconds of one way between two threads that only wake each other with locks and copy, which is what Python takes."""
     buffers = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     locks = threading.Lock(), threading.Lock()
     for lock in locks:
@@ -96,7 +97,7 @@ def handed(nbytes: int, rounds: int) -> float:
 
 
 def copied(nbytes: int, rounds: int) -> float:
-    """Microseconds of one copy within a thread."""
+    """Return the microseconds of one copy within a thread."""
     a, b = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     start = time.perf_counter()
     for _ in range(rounds):
@@ -105,7 +106,7 @@ def copied(nbytes: int, rounds: int) -> float:
 
 
 def with_torch(comm: Any, nbytes: int, rounds: int, turns: int) -> list[tuple[float, float]]:
-    """(comm, plain torch.distributed) microseconds one way of each turn, over Gloo."""
+    """Return the microseconds (comm, plain torch.distributed) of one way in each turn, over Gloo."""
     import torch
 
     buffer = np.zeros(nbytes, np.uint8)
@@ -139,7 +140,7 @@ def main(library: str | None) -> None:
         ratio = statistics.median(a / b for a, b in pairs)
         added = (best[0] - best[1]) / 2
         print(f"mpi {nbytes:>8} B: comm {own:8.2f} us, mpi4py {other:8.2f} us one way; ratio {ratio:.3f}")
-        print(f"    the best turns: comm {best[0]:8.2f} us, mpi4py {best[1]:8.2f} us; {added:+.2f} us a call")
+        print(f"    the best turns: comm {best[0]:8.2f} us, mpi4py {best[1]:8.2f} us; {added:+.2f} us per call")
     for nbytes, rounds in ((8, 1000), (1 << 20, 100)):
         turns = [(comm.run(through_comm, np.zeros(nbytes, np.uint8), rounds, ranks=2)[0], handed(nbytes, rounds)) for _ in range(21)]
         copy = statistics.median(copied(nbytes, rounds) for _ in range(5))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.serving.deployment import TARGETS, Load, Service, bench, check, running, smoke
-from armillary.serving.deployment.description_files import built_in
+from armillary.serving.deployment.description.files import built_in
 
 OUTPUT = 64
 

@@ -315,9 +315,9 @@ def heap_round(count: int) -> float:
 
 
 def _compiled_churn() -> Any:
-    from numba import njit
+    from armillary.kernels import loop
 
-    @njit
+    @loop
     def churn(h, count):  # type: ignore[no-untyped-def]
         state = 12345
         for _ in range(1000):

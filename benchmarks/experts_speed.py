@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from armillary.serving.experts import SemMoE, draw
-from armillary.serving.experts.coclustering import cluster_experts, homes, token_weights
+from armillary.serving.experts.planning.coclustering import cluster_experts, homes, token_weights
 from armillary.timing import timed
 
 SEED = 0

@@ -14,9 +14,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from armillary.compression.fields.advice.metrics import errors
 from armillary.compression.fields.arena import THREADS, fields
-from armillary.compression.fields.bounds import absolute_bound, finite_span
-from armillary.compression.fields.metrics import errors
+from armillary.compression.fields.stages.bounds import absolute_bound, finite_span
 from armillary.compression.fields.workload import DIMENSIONS, field
 
 ROUNDS = 5

@@ -1,6 +1,6 @@
-"""Networks of caches: simulated requests a second for each strategy on Abilene and on 79 nodes of an ISP.
+"""Networks of caches: simulated requests per second for each strategy on Abilene and on an ISP of 79 nodes.
 
-python benchmarks/icn_speed.py [requests] prints a table. There is no peer to install: the figures are absolute.
+python benchmarks/icn_speed.py [requests] prints a table. There is no peer to install, so the figures are absolute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from armillary.storage.icn import CostBased, HashRouting, Lcd, Lce, LceTiers, Pr
 
 
 def main() -> None:
-    """One line for each strategy."""
+    """Prints one line per strategy."""
     requests = int(float(sys.argv[1])) if len(sys.argv) > 1 else 1_000_000
     strategies = [Lce(), Lcd(), ProbCache(), HashRouting(), LceTiers(), CostBased()]
     for name in ("abilene", "isp"):

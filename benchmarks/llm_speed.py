@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from armillary.kernels import loop
 from armillary.llm import Batch, Model, Plan, StepCost, chip, fits, flops, volumes
-from armillary.llm.shapes import PRESETS
+from armillary.llm.model.shapes import PRESETS
 from armillary.timing import timed
 
 
-@njit(cache=False)
+@loop
 def ask(tokens: Any, body: Any, context_s: float, calls: int) -> float:
     """As many decode prices as `calls`, from the arrays."""
     total = 0.0

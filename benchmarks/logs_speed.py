@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from armillary.compression.logs import CFseq, Plan, compressor, generate
-from armillary.compression.logs.sample import take_sample
-from armillary.compression.logs.search import Scorer
+from armillary.compression.logs.planning.search import Scorer
+from armillary.compression.logs.records.sample import take_sample
 from armillary.errors import InputError
 from armillary.streams import stream
 

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 import numpy as np
 
 from armillary.numerics.lp import HighsIpm, HighsSimplex, LinearProgram, PdlpAverage, R2Hpdhg
+from armillary.numerics.lp.first_order.scaled import scaled
 from armillary.numerics.lp.r2hpdhg import LOOK, _Run
-from armillary.numerics.lp.scaled import scaled
 from armillary.numerics.lp.workload import FAMILIES, family
 
 _PEER = """

@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from armillary.serving.offline import OfflineWork, SplitQuant, SplitQuantH, Uniform, heuristic
-from armillary.serving.offline.ilp import solve
-from armillary.serving.offline.plan import problem_of
+from armillary.serving.offline.planning.ilp import solve
+from armillary.serving.offline.planning.plan import problem_of
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

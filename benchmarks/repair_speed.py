@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.storage.repair import FullRepair, Ran, ReedSolomon, RepairBoost, Rp, SwitchTree, galois, simulate
+from armillary.storage.repair import FullRepair, Ran, ReedSolomon, RepairBoost, Rp, SwitchTree, simulate
+from armillary.storage.repair.coding import galois
 from armillary.storage.repair.workload import built_in
 
 

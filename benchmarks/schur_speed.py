@@ -20,8 +20,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from armillary.numerics.schur import SchurAssembler, Stepped
-from armillary.numerics.schur.decomposition import inside
-from armillary.numerics.schur.method import Method
+from armillary.numerics.schur.complement.method import Method
+from armillary.numerics.schur.feti.decomposition import inside
 
 METHODS: dict[str, str | Method] = {
     "stepped": "stepped",

@@ -21,9 +21,9 @@ import scipy.linalg  # noqa: F401  # its BLAS must be there before threads are l
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from armillary.numerics.selinv import BlockArrow, Dense, Takahashi, factor, selected_inverse
-from armillary.numerics.selinv.costs import whole_work
-from armillary.numerics.selinv.kernels import cholesky, right_solve
-from armillary.numerics.selinv.method import Problem
+from armillary.numerics.selinv.blocks.kernels import cholesky, right_solve
+from armillary.numerics.selinv.costs.work import whole_work
+from armillary.numerics.selinv.inversion.method import Problem
 from armillary.numerics.selinv.workload import random_blocks, spatio_temporal
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from armillary import catalogue
 from armillary.storage.synchronization import Crdt, Operation, generate, merge_text, simulate
 from armillary.storage.synchronization.crdt import CrdtNode
-from armillary.storage.synchronization.protocol import Act, Message
+from armillary.storage.synchronization.world.protocol import Act, Message
 
 REPEATS = 3
 

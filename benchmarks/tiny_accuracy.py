@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from armillary.llm import AffineCost, Engine, Replica, Tiny, generate
-from armillary.llm.drive import record
-from armillary.llm.fitting import errors, fit
+from armillary.llm.serving.fitting import errors, fit
+from armillary.llm.tiny.recording import record
 
 SEQUENCES, BLOCKS, BUDGET = 32, 2048, 256
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says more of the machine's other work than of the code.
-settings.register_profile("armillary", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("armillary")
+# How long an example takes says more about the machine's other work than about the code. Examples come from fixed seeds, so that a clone
+# does not pass or fail by luck; `tests/look_for_examples` draws thousands at random instead.
+settings.register_profile("check", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
+settings.register_profile("look", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+settings.load_profile(os.environ.get("ARMILLARY_EXAMPLES", "check"))
 
-OUTSIDE = Path(__file__).parent / "outside"
-sys.path.insert(0, str(OUTSIDE))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(OUTSIDE), os.environ.get("PYTHONPATH")]))
+#: Packages that add arenas and techniques from outside: one for the tests, and the example of docs/add-an-arena.md.
+OUTSIDE = [str(Path(__file__).parent / "outside"), str(Path(__file__).parents[1] / "examples")]
+sys.path[:0] = OUTSIDE
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*OUTSIDE, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(autouse=True)
 def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees or leaves anything in the user's folders."""
+    """No test sees the user's results or leaves any; compiled loops are shared with the user through their cache."""
     monkeypatch.setenv("ARMILLARY_STORE", str(tmp_path / "own.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -46,3 +50,30 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no real files beside the checkout")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Multiplies the examples of every property test when somebody looks for new ones."""
+    times = int(os.environ.get("ARMILLARY_EXAMPLES_TIMES", "1"))
+    for item in items if times > 1 else ():
+        test = getattr(item, "function", None)
+        usual = getattr(test, "_hypothesis_internal_use_settings", None)
+        if usual is not None:
+            test._hypothesis_internal_use_settings = settings(usual, max_examples=times * usual.max_examples)  # type: ignore[union-attr]
+
+
+#: Seconds that the ordinary tests of one arena may take, with compiled loops in the cache.
+ARENA_BUDGET_S = 12.0
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the arenas whose ordinary tests took longer than they may."""
+    spent: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            parts = getattr(report, "nodeid", "").split("/")
+            if len(parts) > 3 and "slow" not in getattr(report, "keywords", {}):
+                spent["/".join(parts[:3])] += getattr(report, "duration", 0.0)
+    for folder, seconds in spent.most_common():
+        if seconds > ARENA_BUDGET_S:
+            terminalreporter.write_line(f"{folder} took {seconds:.0f} s; an arena's ordinary tests take at most {ARENA_BUDGET_S:.0f} s warm")

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from armillary import catalogue, describe
 from armillary.arena import NAME, Arena, Technique, canonical, parameters
 from armillary.claim import Exponent
+from armillary.testing import check_arena
 
 PATHS = sorted(catalogue.arenas())
 TECHNIQUES = [(path, name) for path in PATHS for name in catalogue.arenas()[path].techniques]
+VALUES = Path(__file__).parent / "values"
 HEAVY = ("numba", "scipy", "polars", "plotly", "torch", "pydantic", "dask", "distributed")
 
 
@@ -33,8 +37,36 @@ def test_an_arena_is_well_formed(path: str) -> None:
     assert all(metric in arena.metrics for metric in arena.tradeoff or ())
     assert set(arena.papers) <= set(arena.techniques)
     assert set(arena.papers.values()) <= set(catalogue.papers())
-    names = [case.name for scale in ("tiny", "small", "large") for case in arena.built_in(scale)]
-    assert len(names) == 3 * len(set(names)), "case names differ between scales, or repeat"
+    tiny, small, large = ([case.name for case in arena.built_in(scale)] for scale in ("tiny", "small", "large"))
+    assert len(small) == len(set(small)), "two cases have one name"
+    assert small == large, "case names differ between scales"
+    assert set(tiny) <= set(small), "the tiny scale has cases that the others do not have"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_arena_passes_the_battery_and_its_values_stay(path: str) -> None:
+    """The tiny scale's simulated and modelled values are those that are stored; ARMILLARY_RENEW_VALUES=1 stores them anew."""
+    found = check_arena(path).values
+    stored = VALUES / f"{path.replace('/', '-')}.json"
+    if found and os.environ.get("ARMILLARY_RENEW_VALUES"):
+        rows = (f"{json.dumps(unit)}: {json.dumps(found[unit])}" for unit in sorted(found))
+        stored.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    known = json.loads(stored.read_text()) if stored.exists() else {}
+    assert known or not found or path.startswith(("outside/", "examples/")), "no values are stored"
+    for unit, values in known.items():
+        assert unit in found, f"{unit} is gone; store the values anew"
+        for metric, value in values.items():
+            assert found[unit][metric] == pytest.approx(value, rel=1e-9, abs=1e-12), f"{unit}: {metric}"
+
+
+def test_no_arena_imports_another() -> None:
+    graph = grimp.build_graph("armillary", exclude_type_checking_imports=True)
+    homes = [catalogue.arena(path).package for path in PATHS if catalogue.arena(path).package.startswith("armillary.")]
+    for home in homes:
+        inside = {home, *graph.find_descendants(home)}
+        reached = {target for module in inside for target in graph.find_modules_directly_imported_by(module)}
+        others = [other for other in homes if other != home and any(t == other or t.startswith(f"{other}.") for t in reached)]
+        assert others == [], f"{home} imports another arena"
 
 
 @pytest.mark.parametrize(("path", "name"), TECHNIQUES)

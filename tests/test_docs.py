@@ -49,5 +49,5 @@ def test_console_examples(page: Path, folder_of_examples: Path, armillary_comman
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = set(re.findall(r": (\S+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    listed = set(re.findall(r'"([^"]+\.md)"', (ROOT / "zensical.toml").read_text()))
     assert {page.name for page in PAGES if page.parent.name == "docs"} <= listed

@@ -1,7 +1,7 @@
-"""Array operations that the array API lacks, alike for NumPy, CuPy and PyTorch.
+"""Array operations that the array API lacks, with the same behaviour for NumPy, CuPy and PyTorch.
 
-Every function gives back the kind of array that it was given, on the same device. Nothing goes to the host unseen: `to_host` and the
-few functions that must read something back (their docstrings say so) count it in `copied_bytes`.
+Every function returns the kind of array that it was given, on the same device. No copy to the host is hidden: `to_host`, and the few
+functions that must read something back (their docstrings say so), count it in `copied_bytes`.
 """
 
 import lazy_loader

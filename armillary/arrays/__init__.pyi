@@ -1,3 +1,4 @@
+from .alignment import aligned as aligned
 from .clock import Elapsed as Elapsed
 from .clock import stream as stream
 from .clock import synchronise as synchronise

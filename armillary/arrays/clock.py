@@ -1,4 +1,4 @@
-"""How long work on a device takes: a launch returns at once, so the clock must wait on both sides."""
+"""Measures work on a device; a launch returns at once, so the clock must synchronise on both sides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kinds import Array, device_of, kind_of, on_accelerator
 
 
 def stream(x: Array) -> Any:
-    """The stream on which work on `x` is queued now (CuPy's or PyTorch's object), or None where `x` lies on the host."""
+    """The current stream for work on `x` (CuPy's or PyTorch's object), or None if `x` is on the host."""
     if not on_accelerator(x):
         return None
     if kind_of(x) == "torch":
@@ -24,7 +24,7 @@ def stream(x: Array) -> Any:
 
 
 def synchronise(*arrays: Array) -> None:
-    """Waits until all work queued on the devices of `arrays`, on any stream, is done; at once for the host."""
+    """Waits until all work that is queued on the devices of `arrays`, on any stream, is done; on the host it returns at once."""
     for x in arrays:
         device = device_of(x)
         if not on_accelerator(x):
@@ -37,20 +37,20 @@ def synchronise(*arrays: Array) -> None:
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Seconds of repeated calls, devices idle before and after each."""
+    """Seconds of repeated calls, with idle devices before and after each."""
 
-    #: The first call, which may compile or allocate; not part of `seconds`.
+    #: Seconds of the first call, which may compile or allocate and is not part of `seconds`.
     first_s: float
     seconds: tuple[float, ...]
 
     @property
     def median_s(self) -> float:
-        """Seconds of the middle call."""
+        """The median of the seconds."""
         return statistics.median(self.seconds)
 
 
 def timed(work: Callable[[], Any], *arrays: Array, repeats: int = 5) -> Elapsed:
-    """How long `work` takes, with the devices of `arrays` synchronised on both sides of each call: one call apart, then `repeats`."""
+    """Times `work`, with the devices of `arrays` synchronised on both sides of each call: a first call, and then `repeats` more."""
     if repeats < 1:
         raise InputError(f"found {repeats}; expected at least 1", where="timed: repeats")
     seconds = []

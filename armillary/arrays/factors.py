@@ -1,6 +1,6 @@
 """Factorisations, triangular solves, norms and symmetric products of matrices.
 
-Matrices are two-dimensional, of float32, float64, complex64 or complex128; nothing is converted and no argument is overwritten.
+Matrices are two-dimensional arrays of float32, float64, complex64 or complex128; nothing is converted and no argument is overwritten.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Trans = Literal["n", "t", "c"]
 def cholesky(a: Array, upper: bool = False) -> Array:
     """L with a = L Lᴴ, or with `upper` U with a = Uᴴ U.
 
-    Only the lower triangle of `a` (the upper one with `upper`) is read. That `a` is positive definite is found out on the way; on a
-    device this waits and reads back two numbers of 4 bytes, which `copied_bytes` counts.
+    Only the lower triangle of `a` (the upper one with `upper`) is read. The factorisation checks that `a` is positive definite; on a device
+    it waits and reads back two numbers of 4 bytes, which `copied_bytes` counts.
     """
     kind = checked("cholesky", FLOATING, (2,), a=a)
     _square("cholesky", a)
@@ -33,7 +33,7 @@ def cholesky(a: Array, upper: bool = False) -> Array:
         count_copied(8)
     if kind == "numpy":
         by_rows = not a.flags.f_contiguous
-        # LAPACK goes by columns: it sees rows as the transpose, whose factor is the transpose of the one wanted.
+        # LAPACK works by columns, so it sees a matrix stored by rows as its transpose, whose factor is the transpose of the wanted one.
         factor, minor = _lapack("potrf", a)(a.T if by_rows else a, lower=upper == by_rows)
         factor = factor.T if by_rows else factor
     elif kind == "torch":
@@ -47,7 +47,7 @@ def cholesky(a: Array, upper: bool = False) -> Array:
 
 
 def _first_not_finite(factor: Array) -> int:
-    """The first place on the diagonal, from one, that holds a NaN or infinity, else 0: not every LAPACK stops at a NaN."""
+    """The first position on the diagonal, from 1, that holds a NaN or infinity, or else 0, because not every LAPACK stops at a NaN."""
     xp, n = namespace(factor), factor.shape[0]
     places = xp.arange(1, n + 1, dtype=xp.int32, device=device_of(factor))
     first = int(xp.min(xp.where(xp.isfinite(xp.linalg.diagonal(factor)), n + 1, places)))
@@ -71,8 +71,8 @@ def solve_triangular(
 ) -> Array:
     """x with op(a) x = b, or with side="right" x op(a) = b; op(a) is a, aᵀ or aᴴ for `trans` "n", "t" or "c".
 
-    Only the named triangle of `a` is read, and not its diagonal with `unit` (taken as ones). `b` is a matrix or a vector. As in BLAS, a
-    zero on the diagonal is not an error but gives infinities or NaNs: looking for one would make every call wait for the device.
+    Only the named triangle of `a` is read, without its diagonal if `unit` (which is then taken as ones). `b` is a matrix or a vector. As in
+    BLAS, a zero on the diagonal is not an error but gives infinities or NaNs, because a check would make every call wait for the device.
     """
     kind = checked("solve_triangular", FLOATING, (1, 2), a=a, b=b)
     checked("solve_triangular", FLOATING, (2,), a=a)
@@ -81,7 +81,7 @@ def solve_triangular(
     _one_of("solve_triangular: side", side, ("left", "right"))
     left, transposed = side == "left", trans != "n"
     if b.ndim == 1:
-        # A vector is one column for both sides: x op(a) = b is op(a)ᵀ x = b.
+        # A vector is one column for both sides, because x op(a) = b is op(a)ᵀ x = b.
         return _solve_matrix(kind, a.conj() if trans == "c" else a, b[:, None], upper, transposed == left, unit, True)[:, 0]
     return _solve_matrix(kind, a.conj() if trans == "c" else a, b, upper, transposed, unit, left)
 
@@ -101,7 +101,7 @@ def _solve_matrix(kind: str, a: Array, b: Array, upper: bool, transposed: bool, 
         rhs, turned = (b, transposed) if left else (b.T, not transposed)
         x = solve(a, rhs, trans=int(turned), lower=not upper, unit_diagonal=unit, check_finite=False)
         return x if left else x.T
-    # BLAS goes by columns; both flips turn a matrix that lies by rows into its transpose without moving it.
+    # BLAS works by columns; each of the two flips views a matrix stored by rows as its transpose, without a copy.
     if not a.flags.f_contiguous:
         a, upper, transposed = a.T, not upper, not transposed
     by_rows = not b.flags.f_contiguous
@@ -113,11 +113,11 @@ def _solve_matrix(kind: str, a: Array, b: Array, upper: bool, transposed: bool, 
 
 
 def lu(a: Array) -> tuple[Array, Array, Array]:
-    """perm, l, u with a[perm] = l u: partial pivoting, l of ones on its diagonal and at most one in size, perm of int64.
+    """(perm, l, u) with a[perm] = l u by partial pivoting: l has a unit diagonal and entries of at most 1 in size, and perm is int64.
 
-    For `a` of m×n and k = min(m, n), l is m×k and u is k×n. A singular `a` has factors on the host; on a CUDA device CuPy
-    gives NaNs for it, and PyTorch factors whose product may not be `a[perm]`. From a device the k pivots (4 bytes each) are read back to
-    turn the swaps into a permutation; `copied_bytes` counts them.
+    For `a` of m×n and k = min(m, n), l is m×k and u is k×n. A singular `a` has factors on the host; on a CUDA device CuPy returns NaNs for
+    it, and PyTorch returns factors whose product may differ from `a[perm]`. On a device the k pivots (4 bytes each) are read back to turn
+    the swaps into a permutation; `copied_bytes` counts them.
     """
     kind = checked("lu", FLOATING, (2,), a=a)
     xp, (rows, columns) = namespace(a), a.shape
@@ -131,7 +131,7 @@ def lu(a: Array) -> tuple[Array, Array, Array]:
         pivots = to_host(from_one) - 1
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # A singular matrix is no fault here.
+            warnings.simplefilter("ignore", RuntimeWarning)  # A singular matrix is not an error here.
             packed, on_device = import_module("cupyx.scipy.linalg").lu_factor(a, check_finite=False)
         pivots = to_host(on_device)
     order = list(range(rows))
@@ -143,7 +143,9 @@ def lu(a: Array) -> tuple[Array, Array, Array]:
 
 
 def qr(a: Array) -> tuple[Array, Array]:
-    """q, r with a = q r, reduced: q of m×k with orthonormal columns, r upper triangular of k×n, k = min(m, n). Signs are the library's."""
+    """The reduced (q, r) with a = q r: q is m×k with orthonormal columns and r is upper triangular, k×n, with k = min(m, n). The library
+    chooses the signs.
+    """
     checked("qr", FLOATING, (2,), a=a)
     xp, (rows, columns) = namespace(a), a.shape
     if min(rows, columns) == 0:
@@ -153,11 +155,11 @@ def qr(a: Array) -> tuple[Array, Array]:
 
 
 def norm(x: Array, order: float | None = None) -> Array:
-    """The norm of a vector or matrix, as an array without dimensions on the same device (of the real dtype of x).
+    """The norm of a vector or matrix, as a zero-dimensional array on the same device, in the real dtype of x.
 
-    Without `order` the root of the sum of squares of all entries, for any number of dimensions (Frobenius for a matrix). With 1, 2 or
-    infinity the norm of a vector, or the operator norm of a matrix (largest column sum, singular value, row sum). Squares are formed
-    without scaling: entries beyond the root of the largest number overflow.
+    Without `order`, it is the root of the sum of squares of all entries, for any number of dimensions (the Frobenius norm of a matrix).
+    With 1, 2 or infinity, it is the norm of a vector, or the operator norm of a matrix (the largest column sum, singular value or row sum).
+    Squares are computed without scaling, so entries above the square root of the largest number overflow.
     """
     checked("norm", FLOATING, None if order is None else (1, 2), x=x)
     if order not in (None, 1, 2, math.inf):
@@ -171,12 +173,12 @@ def norm(x: Array, order: float | None = None) -> Array:
 
 
 def syrk(a: Array, trans: Trans = "n") -> Array:
-    """a aᵀ, aᵀ a or aᴴ a for `trans` "n", "t" or "c": both triangles, exactly symmetric (Hermitian for "c", its diagonal real)."""
+    """a aᵀ, aᵀ a or aᴴ a for `trans` "n", "t" or "c": both triangles, exactly symmetric (Hermitian for "c", with a real diagonal)."""
     kind = checked("syrk", FLOATING, (2,), a=a)
     _one_of("syrk: trans", trans, ("n", "t", "c"))
     xp, hermitian = namespace(a), trans == "c" and dtype_name(a).startswith("complex")
     if kind == "numpy" and not hermitian:
-        # NumPy hands a matrix times its own transpose to BLAS syrk, at half the work of a general product, if it lies in one piece.
+        # If a matrix is contiguous, NumPy computes its product with its own transpose by BLAS syrk, at half the work of a general product.
         whole = a if a.flags.f_contiguous else np.ascontiguousarray(a)
         if 0 not in a.shape and 1 not in a.shape:
             return whole @ whole.T if trans == "n" else whole.T @ whole

@@ -1,4 +1,4 @@
-"""What kind of array this is, where it lies, and what has left its device."""
+"""The kind and the device of an array, and a count of the bytes that have left a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 
-#: A NumPy or CuPy array or a PyTorch tensor: no common type exists, so the checks below are made when a function is called.
+#: A NumPy or CuPy array or a PyTorch tensor. They have no common type, so the checks below run when a function is called.
 Array: TypeAlias = Any
 Kind = Literal["numpy", "cupy", "torch"]
 REAL = ("float32", "float64")
@@ -23,7 +23,7 @@ _copied = 0
 
 
 def kind_of(*arrays: Array) -> Kind:
-    """ "numpy", "cupy" or "torch": the one kind of all `arrays`."""
+    """The common kind of all `arrays`: "numpy", "cupy" or "torch"."""
     if not arrays:
         raise InputError("no array was given; expected at least one", where="arrays")
     kinds = {_kind(x) for x in arrays}
@@ -49,7 +49,7 @@ def namespace(*arrays: Array) -> Any:
 
 
 def device_of(*arrays: Array) -> Any:
-    """The one device of all `arrays`, as their library names it: "cpu" for NumPy, a `Device` for CuPy, a `torch.device`."""
+    """The common device of all `arrays`, as their library names it: "cpu" for NumPy, a `Device` for CuPy, a `torch.device`."""
     kind_of(*arrays)
     devices = [array_api_compat.device(x) for x in arrays]
     if any(device != devices[0] for device in devices):
@@ -64,7 +64,7 @@ def on_accelerator(x: Array) -> bool:
 
 
 def to_host(x: Array) -> np.ndarray:
-    """`x` as a NumPy array: itself or a view where it lies on the host already, else a copy that `copied_bytes` counts.
+    """`x` as a NumPy array: itself or a view if it is already on the host, and otherwise a copy that `copied_bytes` counts.
 
     A PyTorch tensor is detached from its gradient first.
     """
@@ -81,7 +81,7 @@ def to_host(x: Array) -> np.ndarray:
 
 
 def copied_bytes() -> int:
-    """Bytes that this package has copied from a device to the host since the process began, over all threads."""
+    """The bytes that this package has copied from a device to the host since the process began, in all threads."""
     return _copied
 
 
@@ -93,7 +93,7 @@ def count_copied(nbytes: int) -> None:
 
 
 def checked(where: str, dtypes: Iterable[str], dimensions: Iterable[int] | None = None, **arrays: Array) -> Kind:
-    """The kind of `arrays` after checking that kind, device, dtype and, if given, the number of dimensions are what `where` takes."""
+    """Checks that the kind, device, dtype and, if given, number of dimensions of `arrays` are what `where` accepts; returns their kind."""
     device_of(*arrays.values())
     for name, x in arrays.items():
         found = dtype_name(x)

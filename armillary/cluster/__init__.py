@@ -1,6 +1,7 @@
-"""The machine: nodes, sockets, cores, devices, memory tiers, links, power; presets, files, and what is here.
+"""Describes a machine: nodes, sockets, cores, devices, memory tiers, links and power, from presets, from files, or as detected here.
 
-`load("my.toml")`, `preset("frontier")` and `here()` give a `Cluster`, which answers how many, how fast and which way.
+`load("my.toml")`, `preset("frontier")` and `here()` return a `Cluster`, which answers how many parts there are, how fast they are, and how
+they are connected.
 """
 
 import lazy_loader

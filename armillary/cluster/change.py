@@ -1,4 +1,4 @@
-"""Another cluster like this one: some of its nodes, more of them, or one key changed. The result is checked like a file."""
+"""Makes another cluster from this one: some of its nodes, more of them, or one key changed. The result is checked like a file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def scale(cluster: Cluster, nodes: int, group: str | None) -> Cluster:
 
 
 def _shares(cluster: Cluster, nodes: int) -> dict[str, int]:
-    """`nodes` in proportion to the groups' sizes, largest remainders first."""
+    """Divides `nodes` in proportion to the sizes of the groups, by largest remainders."""
     exact = [(g.name, nodes * g.count / cluster.nodes) for g in cluster.groups]
     counts = {name: math.floor(share) for name, share in exact}
     by_rest = sorted(exact, key=lambda x: x[1] - math.floor(x[1]), reverse=True)
@@ -84,7 +84,7 @@ def _resize(table: dict[str, Any], network: n.Network, ends: int) -> None:
 
 
 def _box(ends: int, axes: int) -> list[int]:
-    """`ends` as a product of `axes` factors as equal as they come, largest first."""
+    """`ends` as a product of `axes` factors that are as equal as possible, largest first."""
     dims = []
     for left in range(axes, 1, -1):
         side = round(ends ** (1 / left))
@@ -95,7 +95,7 @@ def _box(ends: int, axes: int) -> list[int]:
 
 
 def _fit_layers(data: dict[str, Any]) -> None:
-    """Layers of `tiers` follow the counts of the groups they hold."""
+    """Sets the layers of `tiers` to the counts of the groups that they hold."""
     for name, network in data.get("network", {}).items():
         for layer in network.get("layers", ()):
             group = next((g for g in data["group"] if g["name"] == layer["name"]), None)
@@ -123,7 +123,7 @@ def replace(cluster: Cluster, key: str, value: object) -> Cluster:
             continue
         if i == len(steps) - 1:
             if step == "model" and isinstance(value, str) and part_keys(value):
-                # Another part brings its own figures; those of the one before go.
+                # Another part has its own figures, so those of the old part are dropped.
                 for old in part_keys(str(here.get("model"))):
                     here.pop(old, None)
             here[step] = value
@@ -136,7 +136,7 @@ def replace(cluster: Cluster, key: str, value: object) -> Cluster:
 
 
 def _only(here: Any, step: str, key: str) -> Any:
-    """The only entry of an array where the key goes on without naming one."""
+    """The only entry of an array, where a key continues without naming one."""
     if isinstance(here, list) and not step.startswith("[") and len(here) == 1 and here[0].get("name") != step:
         return here[0]
     return here

@@ -1,4 +1,4 @@
-"""What a cluster file means must be possible: counts divide, names exist, ports suffice, figures are not swapped."""
+"""Checks that a cluster file is possible: counts divide, names exist, ports suffice, and figures are not swapped."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.cluster import networks as n
 from armillary.cluster import schema as s
-from armillary.cluster.units import write
+from armillary.cluster.units import counted, write
 
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: Usual bytes/s of memory and of storage; outside of it a file has to say `unusual = true`.
+#: The usual range of bytes/s of memory and of storage; outside it a file must state `unusual = true`.
 _MEMORY_RANGE = (1e9, 1e14)
 _STORAGE_RANGE = (1e6, 1e14)
 _STORAGE = ("nvme", "ssd", "hdd", "pfs", "object")
 
 
 def check(cluster: Cluster) -> Iterator[str]:
-    """One line for each thing that cannot be, `key.path: found; expected`."""
+    """One line per impossibility, as `key.path: found; expected`."""
     yield from _names([g.name for g in cluster.groups], "group")
     sites = [site.name for site in cluster.sites]
     if len(sites) > 1:
@@ -105,7 +105,7 @@ def _memory(memory: s.Memory, at: str) -> Iterator[str]:
         if rate is not None and not low <= rate <= high and not memory.unusual:
             yield (
                 f"{at}.{key}: found {rate.text}; expected {write(low, 'B/s')} to {write(high, 'B/s')}"
-                " (bits for bytes? set unusual = true if it is meant)"
+                " (bits instead of bytes? set unusual = true if this is intended)"
             )
 
 
@@ -118,7 +118,7 @@ def _near(near: str | tuple[str, ...] | None, count: int, node: s.Node, at: str,
     if near is None:
         return
     if isinstance(near, tuple) and len(near) != count:
-        yield f"{at}.near: found {len(near)} entries; expected {count}, one for each"
+        yield f"{at}.near: found {len(near)} entries; expected {count}, one per part"
         return
     for one in dict.fromkeys((near,) if isinstance(near, str) else near):
         if one.partition(":")[0] not in kinds:
@@ -126,12 +126,12 @@ def _near(near: str | tuple[str, ...] | None, count: int, node: s.Node, at: str,
         elif not near_exists(one, node):
             sockets = sum(x.count for x in node.sockets)
             domains = sum(x.count * x.numa for x in node.sockets)
-            has = f"{sockets} sockets, {domains} NUMA domains and {device_count(node)} devices"
+            has = f"{counted(sockets, 'socket')}, {counted(domains, 'NUMA domain')} and {counted(device_count(node), 'device')}"
             yield f'{at}.near: found "{one[:60]}"; the node has {has}'
 
 
 def near_exists(near: str, node: s.Node) -> bool:
-    """True when `socket:0`, `numa:3`, `device:1` or `device` (one for each) names something of the node."""
+    """Whether `socket:0`, `numa:3`, `device:1` or `device` (one per device) names a part of the node."""
     kind, _, index = near.partition(":")
     limit = {
         "socket": sum(x.count for x in node.sockets),
@@ -178,15 +178,18 @@ def _ports(cluster: Cluster, name: str, network: n.Network) -> Iterator[str]:
         return
     offers = network.offers
     if offers is not None and total > offers:
-        whose = " and ".join(f'group "{g.name}" needs {g.count * nics} ({g.count} nodes × {nics} NICs)' for g, nics in needs[:4])
-        yield f"network.{name}: {kind(network)} offers {offers} endpoints, {whose}: {total - offers} ports are missing"
+        whose = " and ".join(
+            f'group "{g.name}" needs {g.count * nics} ({counted(g.count, "node")} × {counted(nics, "NIC")})' for g, nics in needs[:4]
+        )
+        missing = f"{counted(total - offers, 'port')} {'is' if total - offers == 1 else 'are'} missing"
+        yield f"network.{name}: {kind(network)} offers {offers} endpoints, but {whose}: {missing}"
     elif offers is not None and network.exact and total != offers:
-        dims = f"{kind(network)} has {offers} endpoints, {total} are attached; expected as many (partial = true if fewer are meant)"
+        dims = f"{kind(network)} has {offers} endpoints, but {total} are attached; expected as many (or partial = true)"
         yield f"network.{name}: {dims}"
     elif isinstance(network, n.Rail) and network.spines == 0:
         nodes = sum(int(g.count) for g, _ in needs)
         if nodes > network.leaf_ports:
-            yield f"network.{name}: a rail without spines offers {network.leaf_ports} endpoints, {nodes} nodes need one each"
+            yield f"network.{name}: a rail without spines offers {network.leaf_ports} endpoints, but {nodes} nodes need one each"
 
 
 def _layers(cluster: Cluster, name: str, network: n.Tiers) -> Iterator[str]:
@@ -203,5 +206,5 @@ def _layers(cluster: Cluster, name: str, network: n.Tiers) -> Iterator[str]:
 
 
 def kind(network: n.Network) -> str:
-    """The topology's name, as the file writes it."""
+    """The name of the topology, as the file writes it."""
     return str(getattr(network, "topology", "network"))

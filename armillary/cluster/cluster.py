@@ -1,4 +1,4 @@
-"""A cluster: groups of nodes, the networks between them, the site; frozen data that answers how many, how fast, which way."""
+"""A cluster: groups of nodes, the networks between them and the site, as frozen data that answers questions about the machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from armillary.cluster import schema as s
 from armillary.cluster.content import digest_of, tables
 from armillary.cluster.networks import AnyNetwork
 from armillary.cluster.node import PlacedNode
+from armillary.cluster.units import counted
 from armillary.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class Cluster(f.Table):
-    """The description of a machine. Equal when everything in it is equal; hashable; `digest` is stable across processes."""
+    """The description of a machine. It is hashable, equal to another when everything in it is equal, and its `digest` is stable across
+    processes.
+    """
 
     armillary: Literal[1]
     name: f.Name
@@ -40,23 +43,23 @@ class Cluster(f.Table):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], where: str = "cluster", base: str | Path | None = None) -> Cluster:
-        """The cluster that plain tables in the schema of a cluster file describe; `InputError` says all that is wrong."""
+        """The cluster that plain tables in the schema of a cluster file describe; an `InputError` lists everything that is wrong."""
         from armillary.cluster.reader import from_dict
 
         return from_dict(data, where, base)
 
     @cached_property
     def digest(self) -> str:
-        """Hex SHA-256 of the content; another one when any number changes."""
+        """Hex SHA-256 of the content, which changes when any number changes."""
         return digest_of(self)
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """What was built from this cluster (graphs, ways through a node), so that it is built once."""
+        """Graphs and paths that were built from this cluster, so that each is built once."""
         return {}
 
     def __getstate__(self) -> dict[Any, Any]:
-        # What was built from the cluster is built again where it arrives.
+        # Graphs and paths are not pickled; they are built again in the other process.
         state = super().__getstate__()
         return {**state, "__dict__": {k: v for k, v in state["__dict__"].items() if k in type(self).model_fields}}
 
@@ -67,11 +70,11 @@ class Cluster(f.Table):
         return int(self.digest[:15], 16)
 
     def __repr__(self) -> str:
-        return f"Cluster({self.name!r}, {self.nodes} nodes)"
+        return f"Cluster({self.name!r}, {counted(self.nodes, 'node')})"
 
     __str__ = __repr__
 
-    # How many
+    # Counts
 
     @property
     def site(self) -> s.Site:
@@ -80,21 +83,21 @@ class Cluster(f.Table):
 
     @property
     def nodes(self) -> int:
-        """Nodes of all groups."""
+        """The number of nodes in all groups."""
         return sum(g.count for g in self.groups)
 
     @property
     def cores(self) -> int:
-        """CPU cores of all nodes, as far as the file says."""
+        """The number of CPU cores in all nodes, as far as the file states them."""
         return sum(g.count * x.count * int(x.cores or 0) for g in self.groups for x in g.node.sockets)
 
     @property
     def threads(self) -> int:
-        """Hardware threads of all nodes, as far as the file says."""
+        """The number of hardware threads in all nodes, as far as the file states them."""
         return sum(g.count * x.count * int(x.cores or 0) * x.threads_per_core for g in self.groups for x in g.node.sockets)
 
     def devices(self, kind: str | None = None) -> int:
-        """Devices of one kind (`gpu`, `npu`…), or all."""
+        """The number of devices of one kind (`gpu`, `npu`…), or of all kinds."""
         if kind is not None and kind not in s.DEVICE_KINDS:
             raise unknown("device kind", kind, s.DEVICE_KINDS)
         return sum(g.count * d.count for g in self.groups for d in g.node.devices if kind in (None, d.kind))
@@ -102,8 +105,7 @@ class Cluster(f.Table):
     def peak(self, precision: str = "fp64", of: str | None = None) -> float:
         """Dense flop/s (or integer operations/s) of the whole cluster at one precision.
 
-        `of` is a device kind, or `cpu`; without it the devices count where any of them states that precision, and the CPUs
-        otherwise.
+        `of` is a device kind, or `cpu`; without it the devices count if any of them states that precision, and otherwise the CPUs.
         """
         name = precision.replace("-", "_")
         if name not in s.Peak.model_fields:
@@ -118,7 +120,7 @@ class Cluster(f.Table):
     def memory(self, kind: str | None = None) -> float:
         """Bytes of one kind of memory or storage (`hbm`, `dram`, `nvme`…), or of all memory (hbm, dram, cxl, pmem).
 
-        A tier on the network counts once, a device that uses the node's memory not again.
+        A tier on the network counts once, and a device that uses the node's memory does not count again.
         """
         if kind is not None and kind not in s.MEMORY_KINDS:
             raise unknown("memory kind", kind, s.MEMORY_KINDS)
@@ -135,7 +137,7 @@ class Cluster(f.Table):
                     total += g.count * d.count * d.memory.count * float(d.memory.size or 0)
         return total + sum(shared.values())
 
-    # Which one
+    # Parts
 
     @cached_property
     def _first_nodes(self) -> list[int]:
@@ -163,7 +165,7 @@ class Cluster(f.Table):
         return self.networks[self.network_name(name)]
 
     def network_name(self, name: str | None = None) -> str:
-        """`name` when there is such a network; the first network's name without one."""
+        """`name` if there is such a network; without a name, that of the first network."""
         if name is None:
             if not self.networks:
                 raise InputError(f"{self.name} has no network")
@@ -173,28 +175,28 @@ class Cluster(f.Table):
         return name
 
     def endpoints(self, network: str | None = None) -> int:
-        """NICs on a network: the number of its endpoints, counted group by group, node by node, NIC by NIC."""
+        """The number of endpoints (NICs) on a network; they are numbered group by group, node by node, NIC by NIC."""
         name = self.network_name(network)
         return sum(g.count * sum(x.count for x in g.node.nics if x.network == name) for g in self.groups)
 
     def endpoint(self, node: int, nic: int = 0, network: str | None = None) -> int:
-        """Number of the `nic`-th endpoint that a node has on a network."""
+        """The number of the `nic`-th endpoint that a node has on a network."""
         from armillary.cluster.paths import endpoint_of
 
         return endpoint_of(self, node, nic, self.network_name(network))
 
-    # How fast, which way
+    # Networks and paths
 
     def graph(self, network: str | None = None) -> Graph:
-        """The network as arrays: vertices, edges, CSR; built once."""
+        """The network as arrays (vertices, edges, CSR), which are built once."""
         from armillary.cluster.topology import graph_of
 
         return graph_of(self, self.network_name(network))
 
     def path(self, a: Place, b: Place, network: str | None = None) -> Route:
-        """The minimal way from one place to another, ties by index: its links, seconds and bytes/s.
+        """The minimal path from one place to another, with ties broken by index: its links, seconds and bytes/s.
 
-        A place is an endpoint of the network (a number), or text: `"n17"` a node, `"n17/device:3"`, `"n17/socket:0"`,
+        A place is an endpoint of the network (a number), or text such as `"n17"` (a node), `"n17/device:3"`, `"n17/socket:0"` or
         `"n17/nic:2"`.
         """
         from armillary.cluster.paths import path
@@ -202,14 +204,13 @@ class Cluster(f.Table):
         return path(self, a, b, network)
 
     def alpha_beta(self, a: Place, b: Place, network: str | None = None) -> tuple[float, float]:
-        """(seconds, seconds a byte) of the path, for cost models; an unknown latency or rate is an error."""
+        """(seconds, seconds per byte) of the path, for cost models; an unknown latency or rate is an error."""
         from armillary.cluster.paths import alpha_beta
 
         return alpha_beta(self, a, b, network)
 
     def bisection(self, network: str | None = None) -> float:
-        """Bytes/s, one direction, that can cross the worst halving of the endpoints; `bisection_is_bound` tells if it is a
-        bound."""
+        """Bytes/s in one direction across the worst halving of the endpoints; `bisection_is_bound` says whether it is only a bound."""
         from armillary.cluster.cuts import bisection
 
         return bisection(self, self.network_name(network))
@@ -221,84 +222,83 @@ class Cluster(f.Table):
         return is_bound(self.network(network))
 
     def diameter(self, network: str | None = None) -> int:
-        """Links on the shortest way between the two endpoints that are farthest apart."""
+        """The number of links on the shortest path between the two endpoints that are farthest apart."""
         from armillary.cluster.cuts import diameter
 
         return diameter(self, self.network_name(network))
 
     def taper(self, network: str | None = None) -> float:
-        """What leaves a dragonfly group or a subtree of a fat tree over what its endpoints can inject.
-
-        For other networks, the bisection over what half of the endpoints can inject.
+        """The bandwidth out of a dragonfly group or of a subtree of a fat tree, divided by what its endpoints can inject. For other
+        networks it is the bisection, divided by what half of the endpoints can inject.
         """
         from armillary.cluster.cuts import taper
 
         return taper(self, self.network_name(network))
 
     def group_bandwidth(self, network: str | None = None) -> float:
-        """Bytes/s, one direction, out of one dragonfly group."""
+        """Bytes/s in one direction out of one dragonfly group."""
         from armillary.cluster.cuts import group_bandwidth
 
         return group_bandwidth(self, self.network_name(network))
 
     def global_bandwidth(self, network: str | None = None) -> float:
-        """Bytes/s, one direction, of all links between dragonfly groups."""
+        """Bytes/s in one direction of all links between dragonfly groups."""
         from armillary.cluster.cuts import global_bandwidth
 
         return global_bandwidth(self, self.network_name(network))
 
-    # What it draws and emits
+    # Power and carbon
 
     def power(self, utilisation: float | Mapping[str, float] = 1.0, profile: str | None = None, pue: bool = True) -> float:
-        """Watts at a utilisation from 0 to 1, of all groups or by group name; times the site's PUE unless `pue` is false.
+        """Watts at a utilisation from 0 to 1, for all groups or by group name, multiplied by the site's PUE unless `pue` is false.
 
-        A node's P(u) = idle + u^exponent · (peak − idle). A figure that is needed and unknown is an error, never a guess.
+        A node's P(u) = idle + u^exponent · (peak − idle). A figure that is needed but unknown is an error; it is never guessed.
         """
         from armillary.cluster.energy import power
 
         return power(self, utilisation, profile, pue)
 
     def energy(self, seconds: float, utilisation: float | Mapping[str, float] = 1.0, profile: str | None = None, pue: bool = True) -> float:
-        """Joules over `seconds` at a utilisation; `power` times time."""
+        """Joules over `seconds` at a utilisation: `power` times time."""
         return self.power(utilisation, profile, pue) * seconds
 
     def carbon(self, joules: float, start: When | None = None, seconds: float = 0.0, site: str | None = None, pue: bool = True) -> float:
-        """Grams of CO₂e for joules that the machine draws, evenly from `start` on for `seconds`.
+        """Grams of CO₂e for joules that the machine draws evenly over `seconds` from `start`.
 
-        Times PUE, unless `pue` is false because the joules include it already. A trace is integrated exactly. What it took to
-        make the machine is `embodied`, apart.
+        They are multiplied by PUE, unless `pue` is false because the joules already include it. A trace is integrated exactly. The carbon
+        of making the machine is separate (`embodied`).
         """
         from armillary.cluster.energy import carbon
 
         return carbon(self, joules, start, seconds, site, pue)
 
     def embodied(self, seconds: float, nodes: float | None = None) -> float:
-        """Grams of CO₂e that making the machine cost, for `nodes` (all) over `seconds`, spread evenly over its lifetime."""
+        """Grams of CO₂e of making `nodes` nodes (by default all), for the share that `seconds` are of the machine's lifetime."""
         from armillary.cluster.energy import embodied
 
         return embodied(self, seconds, nodes)
 
     def cost_per_hour(self, utilisation: float | Mapping[str, float] = 1.0, start: When | None = None) -> Cost:
-        """Energy, carbon, embodied carbon and price of one hour; what the file cannot say is None."""
+        """Energy, carbon, embodied carbon and price of one hour; figures that the file does not determine are None."""
         from armillary.cluster.energy import cost_per_hour
 
         return cost_per_hour(self, utilisation, start)
 
-    # What is unknown
+    # Unknown figures
 
     def missing(self, what: str) -> list[str]:
-        """Key paths of what is unknown about `power`, or a requirement such as `device.memory.bandwidth`."""
+        """The key paths that are unknown for `power`, or for a requirement such as `device.memory.bandwidth`."""
         from armillary.cluster.requirements import missing
 
         return missing(self, what)
 
     def require(self, what: Iterable[str]) -> None:
-        """Raise `InputError` that lists everything of `what` that this cluster does not say."""
+        """Raises an `InputError` that lists every figure of `what` that this cluster does not state."""
         from armillary.cluster.requirements import require
 
         require(self, what)
 
-    # Another one like it
+    # Changed copies
 
     def slice(self, nodes: Iterable[int]) -> Cluster:
         """The cluster of these nodes; their endpoints take the first ports of the same networks."""
@@ -307,21 +307,21 @@ class Cluster(f.Table):
         return slice_nodes(self, nodes)
 
     def scale(self, nodes: int, group: str | None = None) -> Cluster:
-        """The same machine with `nodes` nodes (of one group, or of all in proportion); networks follow by their own rule."""
+        """The same machine with `nodes` nodes (of one group, or of all in proportion); each network grows by the rule of its topology."""
         from armillary.cluster.change import scale
 
         return scale(self, nodes, group)
 
     def replace(self, key: str, value: object) -> Cluster:
-        """The same machine with one key changed, `"group.gpu.node.device.memory.size", "141 GB"`, and checked anew."""
+        """The same machine with one key changed, such as `"group.gpu.node.device.memory.size", "141 GB"`, and checked again."""
         from armillary.cluster.change import replace
 
         return replace(self, key, value)
 
-    # On paper
+    # Export
 
     def to_dict(self) -> dict[str, Any]:
-        """The tables of the cluster file, as tomllib would give them."""
+        """The tables of the cluster file, as tomllib would return them."""
         found = tables(self, "text")
         if len(self.sites) == 1:
             found["site"] = found.get("site", [{}])[0]
@@ -334,11 +334,11 @@ class Cluster(f.Table):
         return write_toml(self.to_dict())
 
     def to_json(self) -> str:
-        """The same tables as JSON, numbers in base units."""
+        """The same tables as JSON, with numbers in base units."""
         return json.dumps(tables(self, "number"), indent=1, ensure_ascii=False)
 
     def to_simgrid(self, path: str | Path) -> None:
-        """Write a SimGrid platform (XML version 4.1) of the nodes and the first network."""
+        """Writes a SimGrid platform (XML version 4.1) of the nodes and the first network."""
         from armillary.cluster.simgrid import write_simgrid
 
         write_simgrid(self, Path(path))

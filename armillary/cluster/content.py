@@ -1,4 +1,4 @@
-"""A cluster as plain tables again: for TOML, for JSON, for the digest."""
+"""A cluster as plain tables again, for TOML, JSON and the digest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from armillary.cluster.fields import Table
 from armillary.cluster.traces import Trace
 from armillary.cluster.units import Count, Quantity
 
-#: text: quantities with units, as a person writes them; number: in base units; exact: for the digest, files by their content.
+#: The forms of a quantity: `text` has units, as a person writes them; `number` is in base units; `exact` is for the digest, with files by
+#: their content.
 Form = Literal["text", "number", "exact"]
 
 
@@ -72,6 +73,6 @@ def _quantity(value: Quantity, form: Form) -> Any:
 
 
 def digest_of(thing: Table) -> str:
-    """Hex SHA-256 of everything that `thing` says; the same in every process, another when any number changes."""
+    """Hex SHA-256 of everything that `thing` states; it is the same in every process and changes when any number changes."""
     text = json.dumps(tables(thing, "exact"), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""How much a network can carry at its narrowest, and how far apart its ends are.
+"""The bisection bandwidth, taper and diameter of a network.
 
-Where every port of a topology is taken, fat trees, tori, meshes, hypercubes, stars, rails and NVLink domains have closed forms. A
-dragonfly's is the least of the halvings that can be least (whole groups on either side, every group split, the endpoints cut
-off), improved by swapping switches: the true one wherever it is small enough to enumerate. Tiers and networks from files get a
-spectral lower bound.
+If every port of a topology is used, fat trees, tori, meshes, hypercubes, stars, rails and NVLink domains have closed forms. For a
+dragonfly, the bisection is the least over the candidate halvings (whole groups on either side, every group split, the endpoints cut off),
+improved by swapping switches; it is exact wherever the network is small enough to enumerate. Tiers and networks from files get a spectral
+lower bound.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from armillary.errors import InputError
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: The spectral bound and the swapping of switches work on dense matrices.
+#: The largest networks for the spectral bound and for swapping switches, which work on dense matrices.
 _MOST_SPECTRAL = 6000
 _MOST_SWAPPED = 4000
-#: Switches up to which every halving is improved, and as far as it goes.
+#: Up to this many switches, every halving is improved until no swap helps.
 _MOST_TRIED = 64
 
 
 def is_bound(network: n.Network) -> bool:
-    """True when `bisection` gives a lower bound for this network, not the exact value."""
+    """Whether `bisection` gives only a lower bound for this network."""
     return isinstance(network, n.Tiers | n.File) or network.partial
 
 
 def bisection(cluster: Cluster, name: str) -> float:
-    """Bytes/s, one direction, across the worst halving of the endpoints."""
+    """Bytes/s in one direction across the worst halving of the endpoints."""
     network, graph = cluster.networks[name], cluster.graph(name)
     ends = len(graph.endpoints)
     if ends < 2:
-        raise InputError("fewer than two endpoints have no halving", where=f"network.{name}")
+        raise InputError("a network with fewer than two endpoints has no bisection", where=f"network.{name}")
     if is_bound(network):
         return _spectral(graph)
     rate = _rate(graph, name)
@@ -64,7 +64,7 @@ def bisection(cluster: Cluster, name: str) -> float:
 
 
 def diameter(cluster: Cluster, name: str) -> int:
-    """Links between the two endpoints farthest apart."""
+    """The number of links between the two endpoints that are farthest apart."""
     graph = cluster.graph(name)
     known = _known_diameter(cluster.networks[name], len(graph.endpoints))
     if known is not None:
@@ -76,7 +76,7 @@ def diameter(cluster: Cluster, name: str) -> int:
     hosts = 2 if (up >= 0).any() else 0
     most = int(farthest(graph.core.start, graph.core.neighbour, distinct.astype(np.int32)))
     if most < 0:
-        raise InputError("some endpoints cannot reach each other, so it has no diameter", where=f"network.{name}")
+        raise InputError("some endpoints cannot reach each other, so the network has no diameter", where=f"network.{name}")
     return most + hosts if most or (counts > 1).any() else 0
 
 
@@ -111,13 +111,13 @@ def taper(cluster: Cluster, name: str) -> float:
 
 
 def group_bandwidth(cluster: Cluster, name: str) -> float:
-    """Bytes/s, one direction, out of one dragonfly group."""
+    """Bytes/s in one direction out of one dragonfly group."""
     network = _as_dragonfly(cluster, name)
     return float(network.links_between_groups * (network.groups - 1)) * _rate(cluster.graph(name), name)
 
 
 def global_bandwidth(cluster: Cluster, name: str) -> float:
-    """Bytes/s, one direction, of all links between dragonfly groups."""
+    """Bytes/s in one direction of all links between dragonfly groups."""
     network = _as_dragonfly(cluster, name)
     return group_bandwidth(cluster, name) * int(network.groups) / 2
 
@@ -130,11 +130,11 @@ def _as_dragonfly(cluster: Cluster, name: str) -> n.Dragonfly:
 
 
 def _rate(graph: Graph, name: str) -> float:
-    """Bytes/s of a link that is none of an endpoint's, or of any when there are no others."""
+    """Bytes/s of a link between switches, or of any link if there is no other."""
     inner = graph.rate[graph.link_kind != HOST]
     rate = float(inner[0]) if len(inner) else _host_rate(graph)
     if math.isnan(rate):
-        raise InputError("rate: unknown, so what it can carry is too", where=f"network.{name}")
+        raise InputError("rate: unknown, so the bandwidth is unknown too", where=f"network.{name}")
     return rate
 
 
@@ -153,14 +153,14 @@ def _cut_off(graph: Graph) -> float:
 
 
 def _odd_part(ends: int, island: int) -> int:
-    """Endpoints to cut off when islands of `island` that do not meet are shared out between two halves."""
+    """The endpoints to cut off when disconnected islands of `island` endpoints are divided between two halves."""
     islands = -(-ends // island)
     return 0 if islands % 2 == 0 and ends % island == 0 else min(ends, island) // 2
 
 
 @cache
 def _grid_cut(dims: tuple[int, ...], wraps: bool) -> int:
-    """Links across the middle of a grid: slabs along the best side, and the middle slab of an odd side cut in turn."""
+    """The links across the middle of a grid: slabs along the best side, where the middle slab of an odd side is cut in turn."""
     cuts = []
     for i, size in enumerate(dims):
         if size > 1:
@@ -181,7 +181,7 @@ def _levels(network: n.FatTree, graph: Graph) -> list[float]:
 
 
 def _dragonfly_halves(network: n.Dragonfly, graph: Graph) -> list[np.ndarray]:
-    """Sides (0 or 1) of all vertices for the halvings that can be least."""
+    """The sides (0 or 1) of all vertices, for each candidate halving."""
     sizes = network.sizes
     groups, first = len(sizes), np.concatenate([[0], np.cumsum(sizes)])
     switches = int(first[-1])
@@ -239,7 +239,7 @@ def _swapped(between: np.ndarray, side: np.ndarray) -> np.ndarray:
 
 
 def _balanced(side: np.ndarray) -> np.ndarray:
-    """The sides of the endpoints, the fewest of them moved so that the halves are equal."""
+    """The sides of the endpoints, with as few as possible moved so that the halves are equal."""
     side, extra = side.copy(), int(side.sum()) - len(side) // 2
     if extra > 0:
         side[np.flatnonzero(side == 1)[:extra]] = 0
@@ -253,13 +253,15 @@ def _cut(graph: Graph, side: np.ndarray) -> float:
 
 
 def _spectral(graph: Graph) -> float:
-    """λ₂ · endpoints / 4, λ₂ of the Laplacian seen from the endpoints: no halving has less between its sides."""
+    """λ₂ · endpoints / 4, with λ₂ of the Laplacian seen from the endpoints, which no halving can undercut."""
     if graph.vertices > _MOST_SPECTRAL:
-        raise InputError(f"{graph.vertices:,} vertices; a bound is computed for at most {_MOST_SPECTRAL:,}", where=f"network.{graph.name}")
+        raise InputError(
+            f"{graph.vertices:,} vertices; a bound can be computed for at most {_MOST_SPECTRAL:,}", where=f"network.{graph.name}"
+        )
     import scipy.linalg
 
     if np.isnan(graph.rate).any():
-        raise InputError("rate: unknown for some edges, so what it can carry is too", where=f"network.{graph.name}")
+        raise InputError("rate: unknown for some edges, so the bandwidth is unknown too", where=f"network.{graph.name}")
     matrix: Any = np.zeros((graph.vertices, graph.vertices))
     np.add.at(matrix, (graph.u, graph.v), -graph.rate)
     matrix += matrix.T

@@ -1,4 +1,4 @@
-"""What changed between two clusters, in words."""
+"""The differences between two clusters, in words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def diff(a: Cluster, b: Cluster) -> str:
-    """A line for each key that differs: `group.gpu.count: 32 became 64 (×2)`; empty when the machines are the same."""
+    """One line per key that differs, such as `group.gpu.count: 32 became 64 (×2)`; empty if the machines are equal."""
     return "\n".join(differences(a, b))
 
 
 def differences(a: Cluster, b: Cluster) -> list[str]:
-    """The lines of `diff`; what a source says is no difference of the machine."""
+    """The lines of `diff`; another source is not a difference between the machines."""
     return list(_tables(a.to_dict(), b.to_dict(), ""))
 
 
@@ -46,7 +46,7 @@ def _tables(a: Any, b: Any, at: str) -> Any:
 
 
 def _value(entry: Any) -> Any:
-    """The number of `{value, source}`; where it came from is no change of the machine."""
+    """The number of `{value, source}`, because another source does not change the machine."""
     return entry["value"] if isinstance(entry, dict) and "value" in entry else entry
 
 

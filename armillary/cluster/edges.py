@@ -1,4 +1,4 @@
-"""A network as a list of edges, from CSV (`from,to,rate,latency`) or GraphML; read once, checked, kept as arrays."""
+"""A network as a list of edges, from CSV (`from,to,rate,latency`) or GraphML, which is read once, checked, and kept as arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_FILE = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Edges between named vertices; `rate` in bytes/s and `latency` in seconds, NaN where the file leaves them out."""
+    """Edges between named vertices; `rate` is in bytes/s and `latency` in seconds, or NaN where the file omits them."""
 
     path: Path
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class EdgeList:
         return hash(self.digest)
 
     def endpoint_vertices(self, prefix: str | None) -> np.ndarray:
-        """Vertices that endpoints attach to, in order of first appearance."""
+        """The vertices that endpoints attach to, in order of first appearance."""
         if prefix is not None:
             return np.array([i for i, name in enumerate(self.names) if name.startswith(prefix)], np.int32)
         degree = np.bincount(np.concatenate([self.u, self.v]), minlength=len(self.names))
@@ -48,7 +48,7 @@ class EdgeList:
 
 
 def read_edges(found: object, context: dict[str, Any] | None) -> EdgeList:
-    """The edges that a file named by a cluster file holds."""
+    """Reads the edges in a file that a cluster file names."""
     if isinstance(found, EdgeList):
         return found
     path = named_file(found, context)

@@ -1,4 +1,4 @@
-"""What a cluster draws, emits and costs. Nothing is invented: a figure that the file lacks is an error that names it."""
+"""The power, carbon and cost of a cluster. Nothing is invented; a figure that the file lacks is an error that names it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from armillary.errors import InputError, unknown
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: A moment: seconds since 1970, a datetime, or ISO 8601 text.
+#: A moment, as seconds since 1970, a datetime, or ISO 8601 text.
 When: TypeAlias = float | str | datetime.datetime
 JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One hour of the whole cluster; None where the file lacks a figure."""
+    """The cost of one hour of the whole cluster; None where the file lacks a figure."""
 
     #: kWh at the meter.
     energy_kwh: float | None
-    #: Price of that energy, and what buying the machine costs an hour over its lifetime, in `currency`.
+    #: The price of that energy, and the price of the machine per hour of its lifetime, in `currency`.
     energy_price: float | None
     machine_price: float | None
     currency: str | None
-    #: Grams of CO₂e: of the energy, and of making the machine.
+    #: Grams of CO₂e of the energy, and of making the machine.
     carbon_g: float | None
     embodied_g: float | None
 
@@ -71,7 +71,7 @@ def _node_power(g: s.NodeGroup, u: float, profile: str | None) -> float:
     idle, peak = (figures.idle, figures.peak) if figures else (None, None)
     lacking = [key for key, value, needed in (("idle", idle, u < 1), ("peak", peak, u > 0)) if needed and value is None]
     if lacking:
-        raise InputError(f"{' and '.join(lacking)} unknown, so the power at utilisation {u:g} is too", where=at)
+        raise InputError(f"{' and '.join(lacking)} unknown, so the power at utilisation {u:g} is unknown too", where=at)
     if u == 0:
         return float(idle or 0.0)
     if u == 1:
@@ -145,7 +145,7 @@ def cost_per_hour(cluster: Cluster, utilisation: float | Mapping[str, float], st
 
 
 def _machine_price(cluster: Cluster) -> tuple[float | None, str | None]:
-    """What the parts with a price cost together, and in which currency; None when none has one."""
+    """The total price of the parts that have one, with its currency; None if no part has a price."""
     total, currencies = 0.0, set()
     for g in cluster.groups:
         node = g.node

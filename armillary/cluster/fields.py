@@ -1,4 +1,4 @@
-"""The kinds of value that a cluster file holds: quantities with units, counts, names; each checked as it is read."""
+"""The kinds of value in a cluster file (quantities with units, counts, names), each of which is checked as it is read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from armillary.cluster import units
 from armillary.cluster.units import Count, Quantity, shown
 from armillary.errors import one_line
 
-#: Nothing in a file may count further than this.
+#: The largest count in a file.
 MOST = 10_000_000
 
 
 class Table(BaseModel):
-    """A table of a cluster file: frozen, and a key that it does not know is an error."""
+    """A table of a cluster file. It is frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True, protected_namespaces=())
 
 
 def bad(message: str) -> PydanticCustomError:
-    """The error that a field raises; gathered with all others of the file."""
+    """The error that a field raises, which is collected with all others of the file."""
     return PydanticCustomError("armillary", "{text}", {"text": message})
 
 
@@ -33,7 +33,7 @@ class Reads:
 
     dimension: str
     low: float = 0.0
-    #: False when `low` itself is not allowed.
+    #: Whether `low` itself is allowed.
     or_equal: bool = False
     high: float | None = None
 
@@ -41,7 +41,7 @@ class Reads:
         return core_schema.no_info_plain_validator_function(self.value)
 
     def value(self, found: object) -> Quantity:
-        """The quantity, or the error that says what is wrong with it."""
+        """Returns the quantity, or raises an error that says what is wrong with it."""
         if isinstance(found, Quantity):
             return found
         given, source, measured = _sourced(found)
@@ -72,7 +72,7 @@ def _sourced(found: object) -> tuple[object, str | None, object]:
         if key not in ("value", "source", "measured"):
             raise bad(f'unknown key "{one_line(str(key), 40)}"; expected value, source, measured')
     if "value" not in found:
-        raise bad("a table without value; expected {value = …, source = …}")
+        raise bad("found a table without value; expected {value = …, source = …}")
     source = found.get("source")
     if source is not None and (not isinstance(source, str) or len(source) > 2000):
         raise bad(f"source: found {shown(source)}; expected a text of at most 2000 characters")
@@ -90,7 +90,7 @@ class Counts:
         return core_schema.no_info_plain_validator_function(self.value)
 
     def value(self, found: object) -> Count:
-        """The count, or the error that says what is wrong with it."""
+        """Returns the count, or raises an error that says what is wrong with it."""
         if isinstance(found, Count):
             return found
         given, source, measured = _sourced(found)
@@ -112,7 +112,7 @@ class Shares:
         return core_schema.no_info_plain_validator_function(self.value)
 
     def value(self, found: object) -> Quantity:
-        """The number, or the error that says what is wrong with it."""
+        """Returns the number, or raises an error that says what is wrong with it."""
         if isinstance(found, Quantity):
             return found
         given, source, _ = _sourced(found)
@@ -133,7 +133,7 @@ class NameOrNames:
         return core_schema.no_info_plain_validator_function(self.value)
 
     def value(self, found: object) -> str | tuple[str, ...]:
-        """The name or names, or the error that says what is wrong."""
+        """Returns the name or names, or raises an error that says what is wrong."""
         if isinstance(found, str) and 0 < len(found) <= 100:
             return found
         if isinstance(found, list | tuple) and self.low <= len(found) <= self.high and all(isinstance(x, str) and x for x in found):
@@ -154,20 +154,20 @@ RateOrNone = Annotated[Quantity, Reads("rate", or_equal=True)]
 Time = Annotated[Quantity, Reads("time")]
 Delay = Annotated[Quantity, Reads("time", or_equal=True)]
 Power = Annotated[Quantity, Reads("power", or_equal=True)]
-Compute = Annotated[Quantity, Reads("compute", or_equal=True)]
-IntegerCompute = Annotated[Quantity, Reads("integer compute", or_equal=True)]
-Instructions = Annotated[Quantity, Reads("instructions")]
+Compute = Annotated[Quantity, Reads("compute rate", or_equal=True)]
+IntegerCompute = Annotated[Quantity, Reads("integer compute rate", or_equal=True)]
+Instructions = Annotated[Quantity, Reads("instruction rate")]
 Frequency = Annotated[Quantity, Reads("frequency")]
 Intensity = Annotated[Quantity, Reads("carbon intensity", or_equal=True)]
 Mass = Annotated[Quantity, Reads("mass", or_equal=True)]
 Length = Annotated[Quantity, Reads("length", or_equal=True)]
-EnergyABit = Annotated[Quantity, Reads("energy a bit", or_equal=True)]
-EnergyAByte = Annotated[Quantity, Reads("energy a byte", or_equal=True)]
-PowerASize = Annotated[Quantity, Reads("power a size", or_equal=True)]
+EnergyPerBit = Annotated[Quantity, Reads("energy per bit", or_equal=True)]
+EnergyPerByte = Annotated[Quantity, Reads("energy per byte", or_equal=True)]
+PowerPerSize = Annotated[Quantity, Reads("power per size", or_equal=True)]
 Price = Annotated[Quantity, Reads("price", or_equal=True)]
-PriceAnEnergy = Annotated[Quantity, Reads("price an energy", low=-1e6, or_equal=True)]
-PriceATransfer = Annotated[Quantity, Reads("price a transfer", or_equal=True)]
-PriceASize = Annotated[Quantity, Reads("price a size", or_equal=True)]
+PricePerEnergy = Annotated[Quantity, Reads("price per energy", low=-1e6, or_equal=True)]
+PricePerTransfer = Annotated[Quantity, Reads("price per transfer", or_equal=True)]
+PricePerSize = Annotated[Quantity, Reads("price per size", or_equal=True)]
 Number = Annotated[Count, Counts()]
 NumberOrNone = Annotated[Count, Counts(low=0)]
 Factor = Annotated[Quantity, Shares(0.0, 1e9)]

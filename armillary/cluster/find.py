@@ -1,4 +1,4 @@
-"""A cluster by what a person types: a preset's name, a file, or text."""
+"""Finds a cluster from what a person types: the name of a preset, a file, or text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reader import PRESETS, from_dict, load, preset, presets
 
 
 def find(name: str) -> Cluster:
-    """The preset of this name, or else the file; a name that is neither gets the nearest preset's."""
+    """The preset of this name, or else the file; a name that is neither is an error that suggests the nearest preset."""
     if name in presets() or not (Path(name).exists() or Path(name).suffix or "/" in name):
         return preset(name)
     return load(name)

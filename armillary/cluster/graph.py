@@ -1,4 +1,4 @@
-"""A network as arrays: vertices, edges, and the edges of each vertex; no object a vertex."""
+"""A network as arrays of vertices, edges, and the edges of each vertex, without an object per vertex."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ALGORITHMS = ("minimal", "ecmp", "valiant")
 
 @dataclass(frozen=True)
 class Adjacency:
-    """The edges of every vertex, both ways (CSR): entries `start[x]` to `start[x + 1]` are those of vertex x, by edge number."""
+    """The edges of every vertex in both directions (CSR): entries `start[x]` to `start[x + 1]` are those of vertex x, by edge number."""
 
     start: np.ndarray
     neighbour: np.ndarray
-    #: Directed link of the entry, leaving x.
+    #: The directed link of the entry, which leaves x.
     link: np.ndarray
 
 
@@ -49,38 +49,38 @@ class Graph:
     rate: np.ndarray
     latency: np.ndarray
     link_kind: np.ndarray
-    #: Seconds in each NIC, where the edges do not hold it already (networks without switches).
+    #: Seconds in each NIC, if the edges do not include them already (in networks without switches).
     endpoint_latency: float = 0.0
-    #: Parallel ways that one transfer is striped over (NVLink domains).
+    #: The number of parallel paths over which a transfer is striped (in NVLink domains).
     stripes: int = 1
-    #: Hops that minimal routes are expected not to exceed; only a first guess for the width of `routes`.
+    #: The expected most hops of a minimal route, which is only a first guess for the width of `routes`.
     reach: int = 8
-    #: What an edge adds to the length of a route: more for global links, so that minimal means one of them.
+    #: What an edge adds to the length of a route; global links add more, so that a minimal route uses one of them.
     weight: np.ndarray = field(default_factory=lambda: np.ones(0, np.int32))
 
     @property
     def vertices(self) -> int:
-        """Vertices: endpoints and switches."""
+        """The number of vertices (endpoints and switches)."""
         return len(self.kind)
 
     @property
     def edges(self) -> int:
-        """Undirected edges, parallel ones counted each."""
+        """The number of undirected edges; parallel edges count separately."""
         return len(self.u)
 
     @property
     def switches(self) -> int:
-        """Vertices that are switches."""
+        """The number of switches."""
         return int(np.count_nonzero(self.kind == SWITCH))
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        """Edges by vertex, both ways."""
+        """The edges by vertex, in both directions."""
         return _adjacency(self.vertices, self.u, self.v, np.arange(self.edges))
 
     @cached_property
     def core(self) -> Adjacency:
-        """The same without edges to endpoints that hang on one link: what routes are searched in."""
+        """The same without edges to endpoints that have only one link; routes are searched in this graph."""
         inner = np.flatnonzero(self.link_kind != HOST)
         return _adjacency(self.vertices, self.u[inner], self.v[inner], inner)
 
@@ -91,7 +91,7 @@ class Graph:
 
     @cached_property
     def attachment(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each endpoint: the vertex where its routes begin, and the directed link to there (−1: it is the endpoint itself)."""
+        """For each endpoint, the vertex where its routes begin and the directed link to it (−1 if it is the endpoint itself)."""
         root, link = self.endpoints.copy(), np.full(len(self.endpoints), -1, np.int32)
         host = np.flatnonzero(self.link_kind == HOST)
         if len(host):
@@ -108,11 +108,11 @@ class Graph:
         return root, link
 
     def routes(self, sources: np.ndarray, targets: np.ndarray, algorithm: str = "minimal", seed: int = 0) -> np.ndarray:
-        """Directed links from each source endpoint to its target, −1 after the last: int32, (routes, longest).
+        """The directed links from each source endpoint to its target, with −1 after the last: int32 [routes, longest].
 
-        `minimal`: shortest, ties to the lower edge number. `ecmp`: a random one of the shortest, hop by hop. `valiant`: minimal
-        to a random switch and on from there. The same seed gives the same routes. Endpoints that cannot reach each other are an
-        error.
+        `minimal` takes the shortest route, with ties broken by edge number. `ecmp` takes a random shortest route, hop by hop. `valiant`
+        takes a minimal route to a random switch and another from there. The same seed gives the same routes. Endpoints that cannot reach
+        each other are an error.
         """
         from armillary.cluster.routes import routes
 
@@ -120,7 +120,7 @@ class Graph:
             raise unknown("routing algorithm", algorithm, ALGORITHMS)
         a, b = (self._checked(x, what) for x, what in ((sources, "source"), (targets, "target")))
         if a.shape != b.shape:
-            raise InputError(f"{len(a)} sources and {len(b)} targets; expected as many", where=self.name)
+            raise InputError(f"{len(a)} sources and {len(b)} targets; expected the same number", where=self.name)
         return routes(self, a, b, algorithm, seed)
 
     def _checked(self, endpoints: np.ndarray, what: str) -> np.ndarray:
@@ -132,18 +132,18 @@ class Graph:
         return found.astype(np.int64)
 
     def seconds(self, routes: np.ndarray) -> np.ndarray:
-        """Latency of each route, both NICs included; 0 for a route of no links."""
+        """The latency of each route in seconds, including both NICs; 0 for a route without links."""
         used = routes >= 0
         total = np.where(used, self.latency[np.where(used, routes >> 1, 0)], 0.0).sum(axis=1)
         return total + np.where(used.any(axis=1), 2 * self.endpoint_latency, 0.0)
 
     def bottleneck(self, routes: np.ndarray) -> np.ndarray:
-        """Bytes/s of the slowest link of each route, times the stripes of the network; infinite for a route of no links."""
+        """Bytes/s of the slowest link of each route, times the stripes of the network; infinite for a route without links."""
         used = routes >= 0
         return np.where(used, self.rate[np.where(used, routes >> 1, 0)], np.inf).min(axis=1, initial=np.inf) * self.stripes
 
     def to_networkx(self) -> networkx.MultiGraph:
-        """The same as a networkx multigraph; edge keys are edge numbers."""
+        """The network as a networkx multigraph whose edge keys are edge numbers."""
         import networkx
 
         graph = networkx.MultiGraph(name=self.name)

@@ -1,8 +1,7 @@
-"""`extends` and the catalogue of parts: a file's tables laid over those that it starts from.
+"""`extends` and the catalogue of parts: merges the tables of a file over those that it starts from.
 
-Tables merge key by key. An entry of an array of tables replaces or refines the entry with the same name (or, where entries have
-no name, the only one of the same kind or network); an entry that is new is added. A number with its source is one value and is
-replaced whole.
+Tables merge key by key. An entry of an array of tables replaces or refines the entry with the same name (or, where entries have no name,
+the only one of the same kind or network); an entry that is new is added. A number with its source is one value and is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-#: What tells one entry of an array of tables from another, the first that is present.
+#: The keys that identify an entry in an array of tables; the first one that is present counts.
 _IDENTITIES = ("name", "kind", "network", "level")
 _PARTS = Path(__file__).parent / "parts"
 
 
 def merged(under: Any, over: Any) -> Any:
-    """`over` laid over `under`; neither is changed."""
+    """`over` merged over `under`; neither is changed."""
     if isinstance(under, dict) and isinstance(over, dict):
         if _is_value(under) or _is_value(over) or _changes_topology(under, over):
             return over
@@ -52,7 +51,7 @@ def _merged_arrays(under: list[dict[str, Any]], over: list[dict[str, Any]]) -> l
 
 
 def _same(entries: list[dict[str, Any]], wanted: dict[str, Any]) -> int | None:
-    """Which of `entries` is the one that `wanted` refines; None when it is a new one."""
+    """The index of the entry that `wanted` refines, or None if it is new."""
     for identity in _IDENTITIES:
         if identity in wanted:
             found = [i for i, e in enumerate(entries) if e.get(identity) == wanted[identity]]
@@ -65,7 +64,7 @@ def _same(entries: list[dict[str, Any]], wanted: dict[str, Any]) -> int | None:
 
 
 def with_parts(data: dict[str, Any]) -> dict[str, Any]:
-    """`data` with the sockets and devices whose `model` is in the catalogue completed from there; what the file says stays."""
+    """`data` with the sockets and devices whose `model` is in the catalogue completed from it; what the file itself states stays."""
     groups = data.get("group")
     if not isinstance(groups, list):
         return data
@@ -84,7 +83,7 @@ def _filled(table: str, entry: Any) -> Any:
     model = entry.get("model") if isinstance(entry, dict) else None
     part = _catalogue()[table].get(part_name(model)) if isinstance(model, str) else None
     if part is None or ("cores" in entry and "cores" in part and _plain(entry["cores"]) != _plain(part["cores"])):
-        return entry  # A virtual machine that names its host's processor has a slice of it, not its caches and bandwidth.
+        return entry  # A virtual machine that names the processor of its host has a slice of it, not its caches and bandwidth.
     return merged(part, entry)
 
 
@@ -93,19 +92,19 @@ def _plain(number: Any) -> Any:
 
 
 def part_keys(model: str) -> tuple[str, ...]:
-    """The keys that the catalogue fills for a model; none when it does not know it."""
+    """The keys that the catalogue fills in for a model; none if the model is unknown."""
     found = (_catalogue()[table].get(part_name(model)) for table in ("socket", "device"))
     return tuple(key for part in found if part is not None for key in part)
 
 
 def part_name(model: str) -> str:
-    """How the catalogue spells a model: lower case, words joined by a hyphen."""
+    """The name of a model as the catalogue spells it: in lower case, with words joined by hyphens."""
     return "-".join("".join(c if c.isalnum() or c == "+" else " " for c in model[:200].lower()).split())
 
 
 @cache
 def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
-    """{"socket" | "device": {name: table}}; a part stands under its name and under each other name it goes by."""
+    """{"socket" | "device": {name: table}}; a part appears under its name and under each of its other names."""
     found: dict[str, dict[str, dict[str, Any]]] = {"socket": {}, "device": {}}
     for path in sorted(_PARTS.glob("*.toml")):
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -118,7 +117,7 @@ def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def parts() -> dict[str, tuple[str, ...]]:
-    """Names that `model` may have: `{"socket": (…), "device": (…)}`, each part once under its own name."""
+    """The names that `model` may have, as `{"socket": (…), "device": (…)}`, with each part once under its own name."""
     return {table: tuple(sorted({_own_name(table, part) for part in entries.values()})) for table, entries in _catalogue().items()}
 
 

@@ -1,4 +1,4 @@
-"""Networks as a cluster file writes them: one table a topology, and how many endpoints each offers."""
+"""Networks as a cluster file writes them, with one table per topology, and the number of endpoints that each offers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from armillary.cluster import fields as f
 from armillary.cluster.edges import EdgeList, read_edges
 from armillary.cluster.fields import Table, bad
 from armillary.cluster.traces import Trace, read_trace
-from armillary.cluster.units import Count, Quantity
+from armillary.cluster.units import Count, Quantity, counted
 
-#: Wirings of a fat tree that are looked at before it counts as impossible.
+#: The number of wirings of a fat tree that are tried before it counts as impossible.
 _MOST_TRIES = 10_000
 
 
 class Latency(Table):
-    """Seconds: in one NIC, through one switch, along one metre; or `path`, from end to end whatever the way."""
+    """Seconds in one NIC, through one switch and along one metre, or `path` seconds from end to end on any path."""
 
     nic: f.Delay | None = None
     switch: f.Delay | None = None
@@ -30,14 +30,14 @@ class Latency(Table):
 
 
 class Lengths(Table):
-    """Metres of cable inside a group (and to the endpoints), and between groups."""
+    """Metres of cable inside a group (including those to the endpoints), and between groups."""
 
     local: f.Length | None = None
     world: f.Length | None = Field(default=None, alias="global")
 
 
 class Aggregation(Table):
-    """In-network reduction of one switch: packet slots, bytes a slot, what its chip can add up."""
+    """In-network reduction in one switch: packet slots, bytes per slot, and the types that its chip can add."""
 
     slots: f.Number
     payload_bytes: f.Number
@@ -46,7 +46,7 @@ class Aggregation(Table):
 
 
 class Switch(Table):
-    """What one switch can do: ports, bytes/s through all of it, bytes/s that it can combine in flight (0: cannot)."""
+    """One switch: its ports, its total bytes/s, and the bytes/s that it can combine in flight (0 if it cannot)."""
 
     model: f.Name | None = None
     ports: f.Number | None = None
@@ -56,19 +56,19 @@ class Switch(Table):
 
 
 class Network(Table):
-    """What every network has: `rate` bytes/s per link and direction, latencies, lengths, and optional link properties."""
+    """The keys of every network: `rate` in bytes/s per link and direction, latencies, lengths, and optional link properties."""
 
     rate: f.Rate | None = None
     latency: Latency = Latency()
     length: Lengths = Lengths()
     switch: Switch | None = None
-    price: f.PriceATransfer | None = None
-    energy: f.EnergyABit | None = None
+    price: f.PricePerTransfer | None = None
+    energy: f.EnergyPerBit | None = None
     trace: Trace | None = None
-    #: Quantum links: entangled pairs a second, and their fidelity.
+    #: For quantum links: entangled pairs per second, and their fidelity.
     epr_rate: f.Frequency | None = None
     fidelity: Annotated[Quantity, f.Shares(0.0, 1.0)] | None = None
-    #: True when fewer endpoints than the topology offers are meant (a slice of a torus).
+    #: Whether fewer endpoints than the topology offers are intended (a slice of a torus).
     partial: f.Flag = False
 
     @field_validator("latency", mode="before")
@@ -85,24 +85,24 @@ class Network(Table):
 
     @property
     def offers(self) -> int | None:
-        """Endpoints that it has ports for; None when it grows with its endpoints."""
+        """The number of endpoints that it has ports for, or None if it grows with its endpoints."""
         return None
 
     @property
     def exact(self) -> bool:
-        """True when the number of endpoints must be what it offers."""
+        """Whether the number of endpoints must equal what it offers."""
         return False
 
 
 @dataclass(frozen=True)
 class NumbersOfGroups:
-    """Reads one count for all groups, or an array with one for each."""
+    """Reads one count for all groups, or an array with one count per group."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.value)
 
     def value(self, found: object) -> tuple[Count, ...]:
-        """The counts; a single one stands for all groups."""
+        """The counts; a single count stands for all groups."""
         if not isinstance(found, list | tuple):
             return (f.Counts().value(found),)
         if not 1 <= len(found) <= 100_000:
@@ -111,16 +111,16 @@ class NumbersOfGroups:
 
 
 class Dragonfly(Network):
-    """Groups of switches, all-to-all inside, `links_between_groups` parallel links between each pair of groups."""
+    """Groups of switches that are joined all to all inside, with `links_between_groups` parallel links between each pair of groups."""
 
     topology: Literal["dragonfly"]
     groups: f.Number
-    #: One number, or an array with one for each group.
+    #: One number, or an array with one number per group.
     switches_per_group: Annotated[tuple[Count, ...], NumbersOfGroups()]
     endpoints_per_switch: f.Number
     links_between_groups: f.Number = Count(1)
     links_in_group: f.Number = Count(1)
-    #: Ports of one switch for links to other groups; a check on the arithmetic.
+    #: The ports of one switch for links to other groups, which are used to check the arithmetic.
     global_ports: f.Number | None = None
     world: Literal["absolute", "relative", "circulant"] = Field(default="absolute", alias="global")
 
@@ -130,19 +130,19 @@ class Dragonfly(Network):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Switches of each group."""
+        """The number of switches in each group."""
         given = self.switches_per_group
         return tuple(int(x) for x in given) if len(given) > 1 else (int(given[0]),) * int(self.groups)
 
     @property
     def switches(self) -> int:
-        """Switches of all groups."""
+        """The number of switches in all groups."""
         given = self.switches_per_group
         return sum(given) if len(given) > 1 else int(given[0]) * int(self.groups)
 
 
 class Level(Table):
-    """One level of a fat tree, leaves first: ports down and up of each of its switches; `rate` of its uplinks when different."""
+    """One level of a fat tree, leaves first: the ports down and up of each of its switches, and the `rate` of its uplinks if it differs."""
 
     down: f.Number
     up: f.NumberOrNone = Count(0)
@@ -151,7 +151,7 @@ class Level(Table):
 
 
 class FatTree(Network):
-    """`k`: the classic three levels of k-port switches, k³/4 hosts; or `levels`, with any taper."""
+    """Either `k`, for the classic three levels of k-port switches with k³/4 hosts, or `levels`, with any taper."""
 
     topology: Literal["fat-tree"]
     k: Annotated[Count, f.Counts(2, 1000)] | None = None
@@ -159,7 +159,7 @@ class FatTree(Network):
 
     @property
     def shape(self) -> tuple[Level, ...]:
-        """The levels, also of a tree given by k."""
+        """The levels, also for a tree that is given by k."""
         if self.levels is not None:
             return self.levels
         half = int(self.k or 2) // 2
@@ -171,9 +171,10 @@ class FatTree(Network):
         return self.shape[0].down * self.shape[0].switches
 
     def tree(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-        """(children m, parents w, parallel links p) of each level as a parallel-ports generalised fat tree; None when none fits.
+        """(children m, parents w, parallel links p) of each level as a parallel-ports generalised fat tree, or None if none fits.
 
-        Level i has ∏_{j>i} m_j · ∏_{j≤i} w_j switches; among several fits, the one with fewest parallel links at the lowest levels.
+        Level i has ∏_{j>i} m_j · ∏_{j≤i} w_j switches; among several fits, the one with the fewest parallel links at the lowest levels is
+        taken.
         """
         levels = self.shape
         m, w, p = [int(levels[0].down)], [1], [1]
@@ -181,7 +182,8 @@ class FatTree(Network):
 
         def fits(i: int, children: int, parents: int) -> bool:
             nonlocal tries
-            # Level i (0-based) is done up to here: `children` leaves below one of its switches, `parents` switches above one leaf.
+            # Level i (0-based) is complete here: `children` leaves are below one of its switches, and `parents` switches are above one
+            # leaf.
             if i == len(levels) - 1:
                 return children == levels[0].switches and parents == levels[i].switches
             lower, upper = levels[i], levels[i + 1]
@@ -202,7 +204,7 @@ class FatTree(Network):
 
 
 def _divisors(number: int) -> list[int]:
-    """All divisors, rising."""
+    """All divisors in ascending order."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*low, *(number // d for d in low)})
 
@@ -232,7 +234,7 @@ class Mesh(Torus):
 
 
 class Hypercube(Network):
-    """2^dimension endpoints, one link for each bit in which two numbers differ."""
+    """2^dimension endpoints, with a link between two endpoints whose numbers differ in one bit."""
 
     topology: Literal["hypercube"]
     dimension: Annotated[Count, f.Counts(1, 23)]
@@ -247,10 +249,9 @@ class Hypercube(Network):
 
 
 class Rail(Network):
-    """NIC r of every node on a leaf switch of rail r; the leaves of all rails meet at the spines, or not at all when there are
-    none.
+    """NIC r of every node is on a leaf switch of rail r; the rails meet at the spines, or not at all if there are none.
 
-    A leaf with spines above it has half of its `leaf_ports` down and half up.
+    If there are spines, half of the `leaf_ports` of a leaf go down and half go up.
     """
 
     topology: Literal["rail"]
@@ -261,7 +262,7 @@ class Rail(Network):
 
     @property
     def leaf_down(self) -> int:
-        """Ports of a leaf switch that endpoints can use."""
+        """The ports of a leaf switch that endpoints can use."""
         return self.leaf_ports if self.spines == 0 else max(1, self.leaf_ports // 2)
 
     @property
@@ -275,7 +276,7 @@ class Rail(Network):
 
 
 class Nvl(Network):
-    """Domains of `domain` devices, each device with `links_per_device` links spread over the `switches` of its domain."""
+    """Domains of `domain` devices, where each device has `links_per_device` links, spread over the `switches` of its domain."""
 
     topology: Literal["nvl"]
     domain: f.Number
@@ -284,7 +285,7 @@ class Nvl(Network):
 
 
 class Star(Network):
-    """One switch."""
+    """One switch that all endpoints are attached to."""
 
     topology: Literal["star"]
     ports: f.Number | None = None
@@ -295,7 +296,7 @@ class Star(Network):
 
 
 class Full(Network):
-    """A link between each two endpoints, no switch."""
+    """A link between each pair of endpoints, without a switch."""
 
     topology: Literal["full"]
 
@@ -310,7 +311,7 @@ class Layer(Table):
 
 
 class Tiers(Network):
-    """Ordered layers (edge, fog, cloud): neighbours share a parent in the next layer, the last is joined all to all."""
+    """Ordered layers (edge, fog, cloud): neighbours share a parent in the next layer, and the last layer is joined all to all."""
 
     topology: Literal["tiers"]
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=20)]
@@ -319,8 +320,8 @@ class Tiers(Network):
 class File(Network):
     """Edges from a CSV (`from,to,rate,latency`) or GraphML file.
 
-    `endpoints` is how the names of endpoint vertices begin; without it the vertices with one edge are the endpoints, or all when
-    there is none such.
+    `endpoints` is the prefix of the names of endpoint vertices; without it, the vertices with one edge are the endpoints, or all vertices
+    if there are none.
     """
 
     topology: Literal["file"]
@@ -343,7 +344,7 @@ AnyNetwork = Annotated[
 
 
 def arithmetic(network: Network) -> Any:
-    """What is wrong with the numbers of one network, as (key, message) pairs."""
+    """The errors in the numbers of one network, as (key, message) pairs."""
     if isinstance(network, Dragonfly):
         yield from _dragonfly(network)
     elif isinstance(network, FatTree):
@@ -368,7 +369,7 @@ def _dragonfly(network: Dragonfly) -> Any:
     if network.global_ports is not None and needed > least * network.global_ports:
         yield (
             "groups",
-            f"found {network.groups}; {network.links_between_groups} links to each of {network.groups - 1} other groups"
+            f"found {network.groups}; {counted(network.links_between_groups, 'link')} to each of {network.groups - 1} other groups"
             f" need {needed} global ports, a group has {least * network.global_ports} ({least} switches × {network.global_ports})",
         )
     if network.switch and network.switch.ports is not None:
@@ -395,4 +396,4 @@ def _fat_tree(network: FatTree) -> Any:
         if levels[-1].up:
             yield f"levels[{len(levels) - 1}].up", f"found {levels[-1].up}; the top level has nothing above it"
         elif network.tree() is None:
-            yield "levels", "no wiring gives every leaf a way to every other with these ports and switches"
+            yield "levels", "no wiring of these ports and switches connects every leaf to every other"

@@ -1,4 +1,4 @@
-"""One node, device, NUMA domain or core, made when asked for: a machine of ten thousand nodes costs nothing until then."""
+"""One node, device, NUMA domain or core. They are made on demand, so a machine of ten thousand nodes costs nothing in advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Core:
     index: int
     socket: int
     numa: int
-    #: Thread t of core k is number t · cores + k, the way Linux counts.
+    #: Thread t of core k has the number t · cores + k, as Linux counts.
     threads: tuple[int, ...]
     type: s.Socket
 
@@ -35,12 +35,12 @@ class Numa:
 
 @dataclass(frozen=True)
 class PlacedDevice:
-    """Device `index` of a node; figures of its type (`memory`, `peak`, `power`…) can be asked of it directly."""
+    """Device `index` of a node, which has the attributes of its type (`memory`, `peak`, `power`…)."""
 
     index: int
     node: int
     type: s.Device
-    #: Where it is attached: "socket:0", "numa:3"; None when the file does not say.
+    #: Where it is attached, such as "socket:0" or "numa:3"; None if the file does not say.
     near: str | None
 
     def __getattr__(self, name: str) -> Any:
@@ -51,7 +51,7 @@ class PlacedDevice:
 
 @dataclass(frozen=True)
 class PlacedNic:
-    """NIC `index` of a node; figures of its type (`rate`, `network`…) can be asked of it directly."""
+    """NIC `index` of a node, which has the attributes of its type (`rate`, `network`…)."""
 
     index: int
     node: int
@@ -65,7 +65,7 @@ class PlacedNic:
 
 
 def spread(near: str | tuple[str, ...] | None, i: int, devices: int = 0) -> str | None:
-    """Where the i-th of several is attached; "device" means one beside each device."""
+    """Where the i-th of several parts is attached; "device" means one beside each device."""
     one = near[i] if isinstance(near, tuple) else near
     return f"device:{i % devices}" if one == "device" and devices else one
 
@@ -80,22 +80,22 @@ class PlacedNode:
 
     @property
     def type(self) -> s.Node:
-        """What all nodes of the group have in common."""
+        """The type of all nodes of the group."""
         return self.group.node
 
     @property
     def name(self) -> str:
-        """Group and number, `gpu-17`."""
+        """The name of the group and the number in it, such as `gpu-17`."""
         return f"{self.group.name}-{self.rank}"
 
     @property
     def rack(self) -> int | None:
-        """Which rack of the group it stands in; None when the file does not say."""
+        """The rack of the group that it stands in, or None if the file does not say."""
         return None if self.type.rack is None else self.rank // self.type.rack
 
     @cached_property
     def devices(self) -> tuple[PlacedDevice, ...]:
-        """Its devices, in the order of the file."""
+        """The devices of the node, in the order of the file."""
         found: list[PlacedDevice] = []
         for device in self.type.devices:
             found += [PlacedDevice(len(found) + i, self.index, device, spread(device.near, i)) for i in range(device.count)]
@@ -107,7 +107,7 @@ class PlacedNode:
 
     @cached_property
     def nics(self) -> tuple[PlacedNic, ...]:
-        """Its NICs, in the order of the file."""
+        """The NICs of the node, in the order of the file."""
         found: list[PlacedNic] = []
         devices = sum(d.count for d in self.type.devices)
         for nic in self.type.nics:
@@ -120,11 +120,11 @@ class PlacedNode:
 
     @property
     def memories(self) -> tuple[s.Memory, ...]:
-        """The tiers that its CPUs see, fastest first."""
+        """The memory tiers that the CPUs of the node see, fastest first."""
         return self.type.memories
 
     def memory(self, name: str | None = None) -> s.Memory:
-        """The tier of that name or kind; the first without one."""
+        """The memory tier of that name or kind; without a name, the first."""
         for tier in self.memories:
             if name is None or name in (tier.name, tier.kind):
                 return tier
@@ -132,22 +132,22 @@ class PlacedNode:
 
     @cached_property
     def sockets(self) -> tuple[s.Socket, ...]:
-        """One entry for each processor."""
+        """The sockets, with one entry per processor."""
         return tuple(socket for socket in self.type.sockets for _ in range(socket.count))
 
     @property
     def cores(self) -> int:
-        """Cores of the node."""
+        """The number of cores of the node."""
         return sum(int(socket.cores or 0) for socket in self.sockets)
 
     @property
     def threads(self) -> int:
-        """Hardware threads of the node."""
+        """The number of hardware threads of the node."""
         return sum(int(socket.cores or 0) * socket.threads_per_core for socket in self.sockets)
 
     @cached_property
     def numa(self) -> tuple[Numa, ...]:
-        """Its NUMA domains; those of socket 0 first."""
+        """The NUMA domains of the node, those of socket 0 first."""
         found: list[Numa] = []
         first = 0
         for k, socket in enumerate(self.sockets):
@@ -166,7 +166,7 @@ class PlacedNode:
         raise InputError(f"node {self.name} has cores 0 to {self.cores - 1}, not {index}")
 
     def _threads_of(self, core: int) -> tuple[int, ...]:
-        # Cores with more threads than others come first in the second and later rounds, as Linux enumerates.
+        # As Linux enumerates, only cores with more threads than others take part in the second and later rounds.
         counts = [int(socket.threads_per_core) for socket in self.sockets for _ in range(int(socket.cores or 0))]
         threads, base = [], 0
         for t in range(max(counts)):
@@ -182,7 +182,7 @@ class PlacedNode:
         return tuple(self._threads_of(core) for core in range(self.cores))
 
     def cache_domains(self, level: int) -> np.ndarray:
-        """For each core, the number of the level-`level` cache that it uses; −1 where the file does not say."""
+        """For each core, the number of the level-`level` cache that it uses, or −1 if the file does not say."""
         found = np.full(self.cores, -1, np.int32)
         first = domain = 0
         for socket in self.sockets:
@@ -197,7 +197,7 @@ class PlacedNode:
 
     @property
     def usable_cores(self) -> float:
-        """Cores that limits leave; all of them when the file names no limit."""
+        """The number of cores that limits leave, or of all cores if the file names no limit."""
         limit = self.type.usable.cores if self.type.usable else None
         return float(self.cores if limit is None else limit)
 

@@ -1,4 +1,4 @@
-"""The way from one place of a cluster to another: through a node's own links, out of a NIC, across a network, and in again."""
+"""The path from one place of a cluster to another: through the links of a node, out of a NIC, across a network, and into another node."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from armillary.errors import InputError
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: An endpoint of a network by number, or text: "n17", "n17/device:3", "n17/socket:0", "n17/nic:2".
+#: An endpoint of a network by number, or text such as "n17", "n17/device:3", "n17/socket:0" or "n17/nic:2".
 Place: TypeAlias = int | str
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One link of a path: what it is, from where to where, bytes/s and seconds (None where unknown)."""
+    """One link of a path: its kind, its two ends, and its bytes/s and seconds (None if unknown)."""
 
     kind: str
     start: str
@@ -35,7 +35,9 @@ class Hop:
 
 @dataclass(frozen=True)
 class Path:
-    """Links in order; seconds from end to end and bytes/s of the slowest link, None where a link's is unknown."""
+    """The links in order, the seconds from end to end and the bytes/s of the slowest link, which are None if
+    those of any link are unknown.
+    """
 
     links: tuple[Hop, ...]
     latency: float | None
@@ -43,7 +45,7 @@ class Path:
 
 
 _PLACE = re.compile(r"n([0-9]{1,9})(?:/(device|socket|nic):([0-9]{1,9}))?")
-#: Ways to leave a node and enter another that are tried before they count as unreachable.
+#: The number of NIC pairs that are tried before two nodes count as unreachable.
 _MOST_TRIES = 256
 
 
@@ -68,7 +70,7 @@ def alpha_beta(cluster: Cluster, a: Place, b: Place, network: str | None = None)
 
 
 def endpoint_of(cluster: Cluster, node: int, nic: int, network: str) -> int:
-    """Number of the `nic`-th endpoint that a node has on a network."""
+    """The number of the `nic`-th endpoint that a node has on a network."""
     placed, first = cluster.node(node), 0
     for g in cluster.groups:
         own = sum(x.count for x in g.node.nics if x.network == network)
@@ -81,7 +83,7 @@ def endpoint_of(cluster: Cluster, node: int, nic: int, network: str) -> int:
 
 
 def node_of(cluster: Cluster, endpoint: int, network: str) -> tuple[int, int]:
-    """(node, NIC on that network) of an endpoint."""
+    """The (node, NIC on that network) of an endpoint."""
     first = nodes = 0
     for g in cluster.groups:
         own = sum(x.count for x in g.node.nics if x.network == network)
@@ -92,7 +94,7 @@ def node_of(cluster: Cluster, endpoint: int, network: str) -> tuple[int, int]:
 
 
 def _place(cluster: Cluster, place: Place, network: str | None) -> tuple[int, str]:
-    """(node, vertex inside it) of a place."""
+    """The (node, vertex inside it) of a place."""
     if isinstance(place, int | np.integer):
         name = cluster.network_name(network)
         node, nic = node_of(cluster, int(place), name)
@@ -116,7 +118,7 @@ def _vertices(node: PlacedNode) -> list[str]:
 
 
 def _inside(cluster: Cluster, node: int, start: str) -> dict[str, tuple[Hop, ...]]:
-    """The way from one vertex of a node to each other; the same for all nodes of the group."""
+    """The path from one vertex of a node to each other vertex, which is the same for all nodes of the group."""
     placed = cluster.node(node)
     key = ("inside", placed.group.name, start)
     if key not in cluster.memo:
@@ -125,7 +127,9 @@ def _inside(cluster: Cluster, node: int, start: str) -> dict[str, tuple[Hop, ...
 
 
 def _ways(node: PlacedNode, start: str) -> dict[str, tuple[Hop, ...]]:
-    """Least latency, then fewest links, then lowest index; a link of unknown latency is taken only where there is no other way."""
+    """Finds paths by least latency, then fewest links, then lowest index; a link of unknown latency is used
+    only if there is no other path.
+    """
     edges: dict[str, list[Hop]] = {}
     for hop in _hops(node):
         edges.setdefault(hop.start, []).append(hop)
@@ -145,7 +149,7 @@ def _ways(node: PlacedNode, start: str) -> dict[str, tuple[Hop, ...]]:
 
 
 def _hops(node: PlacedNode) -> list[Hop]:
-    """Every link inside a node, both ways; where the file names none, parts are joined by links of unknown speed."""
+    """Every link inside a node in both directions; if the file names none, the parts are joined by links of unknown speed."""
     hops: list[Hop] = []
     for link in node.type.links:
         for a, b, share in _joined(link, node):
@@ -164,7 +168,7 @@ def _hops(node: PlacedNode) -> list[Hop]:
             end = nic.near if nic.near and nic.near.startswith("device:") else None
             end = end or (_socket_of(node, nic.near, nic.index, len(node.nics)) if node.sockets else None)
             ends = [end] if end else [f"device:{d.index}" for d in node.devices]
-            # What a NIC adds is the network's figure, so being plugged in costs nothing here.
+            # The network's figures include the seconds of a NIC, so its connection to the node adds nothing here.
             hops += [Hop("attachment", x, y, math.inf, 0.0) for e in ends for x, y in ((f"nic:{nic.index}", e), (e, f"nic:{nic.index}"))]
     return hops
 
@@ -178,7 +182,7 @@ def _both(value: Any) -> tuple[float | None, float | None]:
 
 
 def _socket_of(node: PlacedNode, near: str | None, index: int, count: int) -> str:
-    """The socket that something is attached to: the one it names, or an even share."""
+    """The socket that a part is attached to: the one that it names, or an even share."""
     kind, _, number = (near or "").partition(":")
     if kind == "socket":
         return near or ""
@@ -194,7 +198,7 @@ def _members(node: PlacedNode, end: str) -> list[str]:
 
 
 def _joined(link: s.Link, node: PlacedNode) -> list[tuple[str, str, float]]:
-    """(end, end, share of the rate) of every pair that a link joins; a rate is per endpoint, so several neighbours share it."""
+    """The (end, end, share of the rate) of every pair that a link joins; a rate is per endpoint, so several neighbours share it."""
     left, right = _members(node, link.ends[0]), _members(node, link.ends[1])
     if link.pairs is not None:
         return [(left[a], right[b], 1.0) for a, b in link.pairs]
@@ -244,7 +248,7 @@ def _mesh(names: list[str], dims: list[int]) -> list[tuple[str, str, float]]:
 
 
 def _across(cluster: Cluster, a: int, b: int, name: str) -> Path:
-    """From endpoint to endpoint over the network."""
+    """The path from endpoint to endpoint over the network."""
     key = ("across", name, a, b)
     if key not in cluster.memo:
         graph = cluster.graph(name)
@@ -281,7 +285,7 @@ def _unreachable(cluster: Cluster, a: int, b: int, name: str) -> str:
 
 
 def _between(cluster: Cluster, start: tuple[int, str], end: tuple[int, str], network: str | None) -> Path:
-    """Out of one node and into another, by the NICs that are nearest and can reach each other."""
+    """The path out of one node and into another, by the nearest NICs that can reach each other."""
     name = cluster.network_name(network)
     out, back = _exits(cluster, *start, name), _exits(cluster, *end, name)
     ways = sorted(((_length((*x, *y)), i, j) for i, (_, x) in enumerate(out) for j, (_, y) in enumerate(back)))
@@ -300,7 +304,7 @@ def _between(cluster: Cluster, start: tuple[int, str], end: tuple[int, str], net
 
 
 def _exits(cluster: Cluster, node: int, vertex: str, network: str) -> list[tuple[int, tuple[Hop, ...]]]:
-    """(endpoint, way to it) for each NIC of a node on a network; only this one when the place is a NIC."""
+    """The (endpoint, path to it) of each NIC of a node on a network, or of only this NIC if the place is one."""
     placed, ways = cluster.node(node), _inside(cluster, node, vertex)
     own = [x for x in placed.nics if x.network == network]
     found = [(k, ways[f"nic:{x.index}"]) for k, x in enumerate(own) if f"nic:{x.index}" in ways]
@@ -312,7 +316,7 @@ def _exits(cluster: Cluster, node: int, vertex: str, network: str) -> list[tuple
 
 
 def _length(way: tuple[Hop, ...]) -> tuple[int, float, int]:
-    """What makes one way longer than another: links of unknown latency, then latency, then links."""
+    """The length of a path: first its links of unknown latency, then its latency, then its number of links."""
     return sum(h.latency is None for h in way), math.fsum(h.latency or 0.0 for h in way), len(way)
 
 

@@ -1,8 +1,8 @@
-"""α and β of links from measured ping-pong times: what `cluster fit` writes back as TOML.
+"""Fits α and β of links to measured ping-pong times, which `cluster fit` writes as TOML.
 
-For each class of link, least squares of t = α + β · bytes over the rows, each weighted by 1/t² so that small and large messages
-count alike. Reads a CSV with the columns `bytes,seconds` (or `us`) and optionally `class` or `link`, and the output of the OSU latency
-benchmark (`# OSU MPI Latency Test`: size and µs, one way).
+For each class of link, t = α + β · bytes is fitted to the rows by least squares with weights 1/t², so that small and large messages count
+equally. The input is a CSV with the columns `bytes,seconds` (or `us`) and optionally `class` or `link`, or the output of the OSU latency
+benchmark (`# OSU MPI Latency Test`, with size and one-way µs).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fitted:
-    """One class of link: `alpha` seconds, `beta` seconds a byte, and how well they fit (root mean square of the relative error)."""
+    """One class of link: `alpha` in seconds, `beta` in seconds per byte, and the root mean square of the relative error of the fit."""
 
     name: str
     alpha: float
@@ -36,8 +36,8 @@ class Fitted:
 def fit(path: str | Path, cluster: Cluster | None = None) -> str:
     """TOML text with `latency` and `rate` of each link class and `source = "measured"`.
 
-    With a cluster, its whole file, each class written to the node link of that kind or name, or to the network of that name (the
-    latency of a whole path); without one, a table for each class to paste from.
+    With a cluster, it is the whole file, in which each class sets the node link of that kind or name, or the network of that name (as the
+    latency of a whole path). Without one, it is one table per class, to be pasted.
     """
     classes = fit_classes(path)
     if cluster is not None:
@@ -132,7 +132,7 @@ def _fitted(path: Path, name: str, points: np.ndarray) -> Fitted:
     if beta <= 0:
         raise InputError(f"class {name}: larger messages are not slower, so there is no rate to fit", where=str(path))
     if alpha <= 0:
-        # A start-up time below zero has no meaning: fit the rate alone.
+        # A start-up time below zero has no meaning, so only the rate is fitted.
         alpha, beta = 0.0, float((sizes / times).sum() / ((sizes / times) ** 2).sum())
     error = float(np.sqrt(np.mean((scaled @ np.array([alpha, beta]) - 1.0) ** 2)))
     return Fitted(name, float(alpha), float(beta), error, len(times))

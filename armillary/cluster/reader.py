@@ -1,4 +1,4 @@
-"""Reads cluster files: TOML, presets, and through `formats` the files of other tools."""
+"""Reads cluster files: TOML, presets, and the files of other tools through `formats`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pydantic import ValidationError
 
 from armillary.cluster.checks import check
 from armillary.cluster.cluster import Cluster
-from armillary.cluster.faults import faults_of
 from armillary.cluster.merge import merged, with_parts
+from armillary.cluster.validation_messages import faults_of
 from armillary.errors import InputError, one_line, unknown
 
 PRESETS = Path(__file__).parent / "presets"
-#: Cluster files are written by people; nothing sane is longer.
+#: The largest cluster file; people write them, and no reasonable one is longer.
 _LARGEST_FILE = 16 << 20
 _DEEPEST_EXTENDS = 16
 
 
 def load(path: str | Path, follow: bool = False) -> Cluster:
-    """The cluster that a file describes: our TOML or JSON, else any format that `armillary.cluster.formats` reads.
+    """The cluster that a file describes: our TOML or JSON, or any format that `armillary.cluster.formats` reads.
 
     `follow` lets a slurm.conf include other files. Every fault of the file is reported at once (up to 20).
     """
@@ -54,9 +54,9 @@ def presets() -> tuple[str, ...]:
 
 
 def from_dict(data: Mapping[str, Any], where: str = "cluster", base: str | Path | None = None) -> Cluster:
-    """The cluster that plain tables (what tomllib gives) describe; files that they name are relative to `base`.
+    """The cluster that plain tables (as tomllib returns them) describe; files that they name are relative to `base`.
 
-    `InputError` lists what is wrong: `where`, the key path, what was found, what was expected.
+    An `InputError` lists every fault with `where`, the key path, what was found and what was expected.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"found {type(data).__name__}; expected tables", where=where)
@@ -97,7 +97,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _read_own_json(path: Path) -> dict[str, Any] | None:
-    """The tables of a file that `to_json` wrote; None when it is some other JSON."""
+    """The tables of a file that `to_json` wrote, or None if it is some other JSON."""
     try:
         data = json.loads(_read_text(path))
     except (ValueError, RecursionError):
@@ -132,7 +132,7 @@ def _preset_data(name: str) -> dict[str, Any]:
 
 
 def _extended(data: dict[str, Any], where: str, base: Path, chain: tuple[str, ...]) -> dict[str, Any]:
-    """`data` laid over what it `extends`: a preset by name, or a TOML file relative to this one."""
+    """`data` merged over what it `extends`, which is a preset by name or a TOML file relative to this one."""
     if "extends" not in data:
         return data
     start, here = data["extends"], {k: v for k, v in data.items() if k != "extends"}
@@ -150,7 +150,7 @@ def _extended(data: dict[str, Any], where: str, base: Path, chain: tuple[str, ..
 
 
 def _anchored(data: Any, folder: Path) -> Any:
-    """`data` with the files that it names found from `folder`, wherever it is laid under another file."""
+    """`data` with the files that it names resolved from `folder`, so that another file may extend it."""
     if isinstance(data, list):
         return [_anchored(entry, folder) for entry in data]
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""What a cluster does not say, before something relies on it."""
+"""Finds figures that a cluster does not state, before something relies on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from armillary.errors import InputError, unknown
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: Short words for several requirements.
+#: Short names for several requirements.
 TOPICS = {
     "power": ("node.power.idle", "node.power.peak"),
     "carbon": ("site.carbon_intensity", "site.pue"),
@@ -34,15 +34,15 @@ _ROOTS: dict[str, tuple[type[Table], ...]] = {
 
 
 def missing(cluster: Cluster, what: str) -> list[str]:
-    """Key paths of everything under `what` that is unknown."""
+    """The key paths of every unknown figure under `what`."""
     return [path for one in TOPICS.get(what, (what,)) for path in _missing(cluster, one)]
 
 
 def require(cluster: Cluster, what: Iterable[str]) -> None:
-    """Raise `InputError` with everything of `what` that is absent."""
+    """Raises an `InputError` that lists every absent figure of `what`."""
     absent = [path for one in sorted(what) for path in missing(cluster, one)]
     if absent:
-        raise InputError.several(f"{cluster.name}: {path}: unknown, and this needs it" for path in absent)
+        raise InputError.several(f"{cluster.name}: {path}: unknown, but needed here" for path in absent)
 
 
 def _missing(cluster: Cluster, what: str) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _names(model: type[Table]) -> list[str]:
 
 
 def _has(model: type[Table], keys: list[str]) -> bool:
-    """True when a table of this kind can hold these keys."""
+    """Whether a table of this kind can hold these keys."""
     for name, field in model.model_fields.items():
         if (field.alias or name) == keys[0]:
             inner = [a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type) and issubclass(a, Table)]

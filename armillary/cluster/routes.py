@@ -1,16 +1,16 @@
 """Many routes at once, as a Numba loop over the arrays of a graph.
 
-For each vertex that some route ends at, one search from there gives every vertex its distance; a route then walks downhill.
-Routes are sorted by where they end, so a search is done once for all that end there.
+For each vertex at which some route ends, one search from there gives every vertex its distance, and a route then walks downhill. Routes are
+sorted by their end, so one search serves all routes that end there.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from armillary.cluster.graph import SWITCH, Graph
 from armillary.errors import InputError
+from armillary.kernels import loop
 
 
 def routes(graph: Graph, sources: np.ndarray, targets: np.ndarray, algorithm: str, seed: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def routes(graph: Graph, sources: np.ndarray, targets: np.ndarray, algorithm: st
 
 
 def _middles(graph: Graph, count: int, seed: int) -> np.ndarray:
-    """A random vertex to go by for each route: a switch, or any vertex where endpoints are the routers."""
+    """A random intermediate vertex for each route: a switch, or any vertex if endpoints are the routers."""
     candidates = np.flatnonzero(graph.kind == SWITCH)
     if len(candidates) == 0:
         candidates = graph.endpoints
@@ -43,7 +43,7 @@ def _middles(graph: Graph, count: int, seed: int) -> np.ndarray:
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Rows of padded links behind each other, the padding moved to the end."""
+    """Joins rows of padded links, with the padding moved to the end."""
     wide = np.concatenate([first, second], axis=1)
     wide = np.take_along_axis(wide, np.argsort(wide < 0, axis=1, kind="stable"), axis=1)
     return np.ascontiguousarray(wide[:, : max(int((wide >= 0).sum(axis=1).max(initial=1)), 1)])
@@ -59,7 +59,7 @@ def _walks(
     spread: int,
     seed: int,
 ) -> np.ndarray:
-    """Routes between vertices, each with the link `up` before and `down` after it (−1: none)."""
+    """Routes between vertices, each with the link `up` before it and `down` after it (−1 for none)."""
     core = graph.core
     weight = graph.core_weight
     order = np.argsort(goal, kind="stable")
@@ -76,10 +76,9 @@ def _walks(
         width = longest
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _trace(first, neighbour, link, weight, start, goal, up, down, order, spread, seed, out):  # type: ignore[no-untyped-def]
-    # Invariant: before a route is walked, distance[x] is the weight of the shortest way from x to `settled`, −1 where there is
-    # none.
+    # Invariant: before a route is walked, distance[x] is the weight of the shortest path from x to `settled`, or −1 if there is none.
     vertices = len(first) - 1
     distance = np.full(vertices, -1, np.int32)
     span = 1
@@ -128,9 +127,9 @@ def _trace(first, neighbour, link, weight, start, goal, up, down, order, spread,
     return longest, -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _next(state):  # type: ignore[no-untyped-def]
-    # splitmix64; a hash of the route's own number, so that a route does not depend on the others.
+    # splitmix64 of the route's own number, so that a route does not depend on the others.
     state = state + np.uint64(0x9E3779B97F4A7C15)
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -138,11 +137,11 @@ def _next(state):  # type: ignore[no-untyped-def]
     return z ^ (z >> np.uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _distances(first, neighbour, weight, root, distance, bucket, held, reachable):  # type: ignore[no-untyped-def]
-    # Dial's algorithm: vertices wait in the bucket of their distance, modulo one more than the largest weight. A vertex is put in
-    # again only at a smaller distance, so it stands at most once in a bucket. Once every vertex has a distance and none waits
-    # farther than now, nothing can become shorter: most vertices are that far away, and their edges need no look.
+    # Dial's algorithm: vertices wait in the bucket of their distance, modulo one more than the largest weight. A vertex is put in again
+    # only at a smaller distance, so it stands at most once in a bucket. Once every vertex has a distance and none waits farther than the
+    # current one, no distance can become shorter. Most vertices are at that distance, and their edges need not be examined.
     span = len(held)
     distance[:] = -1
     held[:] = 0
@@ -178,9 +177,9 @@ def _distances(first, neighbour, weight, root, distance, bucket, held, reachable
         now += 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def farthest(first, neighbour, roots):  # type: ignore[no-untyped-def]
-    """Most hops from any of `roots` to any other; −1 when one cannot be reached."""
+    """The most hops from any of `roots` to any other, or −1 if one cannot be reached."""
     vertices = len(first) - 1
     distance = np.empty(vertices, np.int32)
     queue = np.empty(vertices, np.int32)

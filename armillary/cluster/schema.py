@@ -1,8 +1,8 @@
 """The parts of a machine, as a cluster file writes them (schema version 1).
 
-A `Cluster` has groups of equal nodes and networks between them; a node has sockets, memory tiers, devices, NICs and links. Every
-quantity is a `Quantity` in base units (bytes, bytes/s, seconds, watts, flop/s, hertz, grams, metres); what the file does not say
-is None: unknown, not zero.
+A `Cluster` has groups of equal nodes and networks between them; a node has sockets, memory tiers, devices, NICs and links. Every quantity
+is a `Quantity` in base units (bytes, bytes/s, seconds, watts, flop/s, hertz, grams, metres); a figure that the file does not state is None,
+which means unknown, not zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from armillary.cluster.units import Count, Quantity, shown
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "pmem", "nvme", "ssd", "hdd", "pfs", "object")
 DEVICE_KINDS = ("gpu", "npu", "dpu", "simt", "analog", "qpu")
-#: Bits that one vector instruction of the set works on; scalable sets say theirs with `vector_bits`.
+#: The bits per vector instruction of each set; scalable sets state theirs with `vector_bits`.
 SIMD_BITS = {
     "sse2": 128,
     "sse4": 128,
@@ -34,7 +34,7 @@ SIMD_BITS = {
 
 
 class Duplex(Table):
-    """A rate or delay that differs between the two directions; `up` leaves the owner, `down` comes to it."""
+    """A rate or delay that differs between the two directions; `up` is away from the owner, `down` is towards it."""
 
     up: Any
     down: Any
@@ -52,7 +52,7 @@ def duplex(found: object, reads: f.Reads) -> Quantity | Duplex:
 
 
 class Clock(Table):
-    """Hertz of a core: what it guarantees and what it can reach."""
+    """The clock of a core in hertz: the guaranteed base and the maximum."""
 
     base: f.Frequency | None = None
     max: f.Frequency | None = None
@@ -67,7 +67,7 @@ class Cache(Table):
 
 
 class Peak(Table):
-    """Dense peak rates by precision, flop/s (floating point) or operations/s (integer); sparse figures do not belong here."""
+    """Dense peak rates by precision, in flop/s (floating point) or operations/s (integer), without sparse figures."""
 
     fp64: f.Compute | None = None
     fp64_tensor: f.Compute | None = None
@@ -91,14 +91,14 @@ class Peak(Table):
 
 
 class DevicePower(Table):
-    """Watts of one device."""
+    """The power of one device in watts."""
 
     idle: f.Power | None = None
     peak: f.Power | None = None
 
 
 class NodePower(Table):
-    """Watts of one node: P(u) = idle + u^exponent · (peak − idle); `off`, `boot_s`, `boot_w` for switching it."""
+    """The power of one node in watts, P(u) = idle + u^exponent · (peak − idle), with `off`, `boot_s` and `boot_w` for switching it."""
 
     idle: f.Power | None = None
     peak: f.Power | None = None
@@ -109,7 +109,7 @@ class NodePower(Table):
 
 
 class Coherence(Table):
-    """Seconds to get a cache line from: the own cache, the same cache cluster, the same socket, another socket."""
+    """Seconds to get a cache line from the own cache, the same cache cluster, the same socket, or another socket."""
 
     local: f.Delay | None = None
     cluster: f.Delay | None = None
@@ -125,7 +125,7 @@ class Socket(Table):
     model: f.Name | None = None
     cores: f.Number | None = None
     threads_per_core: Annotated[Count, f.Counts(1, 64)] = Count(1)
-    #: NUMA domains of one socket.
+    #: The number of NUMA domains of one socket.
     numa: Annotated[Count, f.Counts(1, 1024)] = Count(1)
     clock: Clock | None = None
     flops: Peak | None = None
@@ -136,9 +136,9 @@ class Socket(Table):
     #: Bytes/s of the memory controllers of one socket.
     memory_bandwidth: f.Rate | None = None
     tdp: f.Power | None = None
-    #: Relative to 1 for the reference of the arena that uses it.
+    #: The speed relative to 1 for the reference of the arena that uses it.
     speed: f.Factor | None = None
-    #: Instructions/s, for simulators that count those; never mixed with flop/s.
+    #: Instructions/s, for simulators that count instructions; they are never mixed with flop/s.
     ops: f.Instructions | None = None
     #: Watts of one core.
     idle_w: f.Power | None = None
@@ -148,11 +148,11 @@ class Socket(Table):
 
     @property
     def vector_width(self) -> int | None:
-        """Bits of one vector register: `vector_bits`, or what `simd` implies."""
+        """The bits of one vector register: `vector_bits`, or the value that `simd` implies."""
         return self.vector_bits or SIMD_BITS.get((self.simd or "").lower())
 
     def peak(self, precision: str = "fp64") -> Quantity | None:
-        """Flop/s of one socket; where none is given, cores · base clock · lanes · 2 · FMA units, marked derived."""
+        """Flop/s of one socket; if the file states none, it is cores · base clock · lanes · 2 · FMA units, marked as derived."""
         stated = self.flops[precision] if self.flops else None
         if stated is not None:
             return stated
@@ -167,7 +167,7 @@ class Socket(Table):
 
 
 class Memory(Table):
-    """One memory or storage tier. Bandwidths in bytes/s for the whole tier as one node (or device) sees it."""
+    """One memory or storage tier. Bandwidths are in bytes/s for the whole tier, as one node (or device) sees it."""
 
     name: f.Name | None = None
     kind: Literal["hbm", "dram", "cxl", "pmem", "nvme", "ssd", "hdd", "pfs", "object"]
@@ -178,7 +178,7 @@ class Memory(Table):
     latency: f.Delay | None = None
     write_latency: f.Delay | None = None
     attached: Literal["socket", "node", "device", "network"] | None = None
-    #: Bytes that it moves inside at a time.
+    #: The bytes of one internal transfer.
     granule: f.Size | None = None
     #: Bytes/s of a shared file system over all nodes.
     aggregate_bandwidth: f.Rate | None = None
@@ -187,33 +187,33 @@ class Memory(Table):
     pinned: f.Rate | None = None
     pageable: f.Rate | None = None
     copy_bandwidth_per_core: f.Rate | None = None
-    price: f.PriceASize | None = None
+    price: f.PricePerSize | None = None
     lifetime: f.Time | None = None
-    #: Full writes before it wears out.
+    #: The number of full writes before it wears out.
     endurance: f.Factor | None = None
-    idle: f.PowerASize | None = None
-    read_energy: f.EnergyAByte | None = None
-    write_energy: f.EnergyAByte | None = None
-    #: Cache inside the tier (DRAM before flash), and what it holds and costs.
+    idle: f.PowerPerSize | None = None
+    read_energy: f.EnergyPerByte | None = None
+    write_energy: f.EnergyPerByte | None = None
+    #: The cache inside the tier (DRAM in front of flash), with its line size, latencies and fills.
     cache: f.Size | None = None
     line: f.Size | None = None
     line_latency: f.Delay | None = None
     next_line_latency: f.Delay | None = None
     fills: f.Number | None = None
     flush_latency: f.Delay | None = None
-    #: True when a device uses the node's memory instead of its own.
+    #: Whether a device uses the node's memory instead of its own.
     shared: f.Flag = False
-    #: True when a figure outside the usual range is meant.
+    #: Whether a figure outside the usual range is intended.
     unusual: f.Flag = False
 
     @property
     def called(self) -> str:
-        """Its name, or its kind when it has none."""
+        """The name of the tier, or its kind if it has no name."""
         return self.name or self.kind
 
 
 class Shared(Table):
-    """On-chip memory of one multiprocessor: banks, bytes a bank, bytes in all, widest access."""
+    """The on-chip memory of one multiprocessor: its banks, bytes per bank, total bytes, and widest access."""
 
     banks: f.Number | None = None
     bank_bytes: f.Number | None = None
@@ -222,7 +222,7 @@ class Shared(Table):
 
 
 class DeviceLink(Table):
-    """What a device can send to its peers, bytes/s a direction."""
+    """The link of a device to its peers, in bytes/s per direction."""
 
     kind: f.Name
     rate: f.Rate
@@ -246,15 +246,15 @@ class Device(Table):
     sms: f.Number | None = None
     copy_engines: f.Number | None = None
     price: f.Price | None = None
-    #: A JSON file that `llm` owns and reads.
+    #: A JSON file with a calibration, which `llm` reads.
     calibration: f.Name | None = None
     link: DeviceLink | None = None
-    #: Machine of a SIMT model.
+    #: The parameters of a SIMT model.
     cores: f.Number | None = None
     warps: f.Number | None = None
     lanes: f.Number | None = None
     caches: tuple[Cache, ...] = ()
-    #: Machine of a quantum processor; seconds of one-qubit gates, two-qubit gates and measurements.
+    #: The parameters of a quantum processor: seconds of one-qubit gates, two-qubit gates and measurements.
     data_qubits: f.Number | None = None
     communication_qubits: f.Number | None = None
     gate_s: f.Delay | None = None
@@ -270,13 +270,13 @@ class Nic(Table):
     count: f.Number = Count(1)
     name: f.Name | None = None
     model: f.Name | None = None
-    #: Bytes/s and direction; `{up, down}` when they differ.
+    #: Bytes/s per direction, or `{up, down}` if they differ.
     rate: Any = None
     network: f.Name | None = None
-    #: "device": NIC i beside device i; "socket:k"; "numa:k"; or one of these for each NIC.
+    #: "device" (NIC i is beside device i), "socket:k", "numa:k", or one of these per NIC.
     near: f.Names | None = None
     latency: f.Delay | None = None
-    #: Seconds between two messages, and CPU seconds that sending or receiving one takes.
+    #: Seconds between two messages, and CPU seconds per message sent or received.
     message_gap: f.Delay | None = None
     send_overhead: f.Delay | None = None
     receive_overhead: f.Delay | None = None
@@ -298,12 +298,12 @@ class Nic(Table):
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes/s that both directions reach."""
+        """Bytes/s of the slower direction."""
         return None if self.rate is None else min(self.rate.up, self.rate.down) if isinstance(self.rate, Duplex) else self.rate
 
 
 class Link(Table):
-    """A link inside the node: `rate` bytes/s per endpoint and direction, `latency` seconds from end to end."""
+    """A link inside the node, with its `rate` in bytes/s per endpoint and direction, and its `latency` in seconds from end to end."""
 
     kind: f.Name
     name: f.Name | None = None
@@ -311,13 +311,13 @@ class Link(Table):
     between: f.Pair
     rate: Any = None
     latency: Any = None
-    #: Which endpoints it joins, when not all: index pairs, each at the full rate.
+    #: The endpoints that it joins if not all of them, as index pairs, each at the full rate.
     pairs: (
         Annotated[tuple[Annotated[tuple[f.NumberOrNone, ...], Field(min_length=2, max_length=2)], ...], Field(max_length=100_000)] | None
     ) = None
     dims: Annotated[tuple[f.Number, ...], Field(min_length=1, max_length=8)] | None = None
-    price: f.PriceATransfer | None = None
-    energy: f.EnergyABit | None = None
+    price: f.PricePerTransfer | None = None
+    energy: f.EnergyPerBit | None = None
     trace: Trace | None = None
 
     @field_validator("rate", mode="before")
@@ -337,12 +337,12 @@ class Link(Table):
 
     @property
     def ends(self) -> tuple[str, str]:
-        """What it joins, as a pair."""
+        """The two kinds of part that it joins."""
         return (self.between, self.between) if isinstance(self.between, str) else (self.between[0], self.between[1])
 
 
 class Usable(Table):
-    """What limits (affinity, cgroups) leave of the physical machine."""
+    """The part of the physical machine that limits (affinity, cgroups) leave."""
 
     cores: Annotated[Quantity, f.Shares(0.0, 1e7)] | None = None
     memory: f.Size | None = None
@@ -351,7 +351,7 @@ class Usable(Table):
 class Node(Table):
     """One node of a group."""
 
-    #: Nodes in one rack, for placement and failure domains.
+    #: The number of nodes per rack, for placement and failure domains.
     rack: f.Number | None = None
     power: NodePower | None = None
     #: Other operating points by name (a clock limit, a BIOS setting).
@@ -366,14 +366,14 @@ class Node(Table):
 
 
 class NodeGroup(Table):
-    """`count` nodes of one type. Failures are exponential with `mtbf` seconds a node, Weibull when `shape` is given."""
+    """`count` nodes of one type. Failures are exponential with a mean of `mtbf` seconds per node, or Weibull if `shape` is given."""
 
     name: f.Name
     count: f.Number
     mtbf: f.Time | None = None
     shape: f.Factor | None = None
     repair: f.Delay | None = None
-    #: Name of the site it stands at, where there are several.
+    #: The name of its site, if there are several.
     site: f.Name | None = None
     node: Node = Node()
 
@@ -386,16 +386,16 @@ class Pv(Table):
 
 
 class Site(Table):
-    """Where the machine stands: energy, carbon, cooling."""
+    """The site of the machine: its energy, carbon and cooling."""
 
     name: f.Name | None = None
-    #: Facility watts over machine watts.
+    #: The power of the facility divided by the power of the machine.
     pue: Annotated[Quantity, f.Shares(1.0, 100.0)] | None = None
     #: g/kWh, constant or a trace over time.
     carbon_intensity: Any = None
     #: Currency/kWh, constant or a trace over time.
     energy_price: Any = None
-    #: Grams of CO₂e to make the whole machine, over `lifetime` seconds.
+    #: Grams of CO₂e of making the whole machine, which are spread over `lifetime` seconds.
     embodied: f.Mass | None = None
     lifetime: f.Time | None = None
     #: Watts of the whole machine under full load, as published.
@@ -413,7 +413,7 @@ class Site(Table):
     @field_validator("energy_price", mode="before")
     @classmethod
     def _price(cls, found: object, info: ValidationInfo) -> Quantity | Trace | None:
-        return _constant_or_trace(found, f.Reads("price an energy", low=-1e6, or_equal=True), "price", info)
+        return _constant_or_trace(found, f.Reads("price per energy", low=-1e6, or_equal=True), "price", info)
 
 
 def _constant_or_trace(found: object, reads: f.Reads, kind: str, info: ValidationInfo) -> Quantity | Trace | None:
@@ -425,7 +425,7 @@ def _constant_or_trace(found: object, reads: f.Reads, kind: str, info: Validatio
 
 
 class Fact(Table):
-    """Where one detected value came from."""
+    """One detected value and its source."""
 
     key: f.Text
     value: Any = None

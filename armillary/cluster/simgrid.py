@@ -1,8 +1,8 @@
 """A cluster as a SimGrid platform (XML version 4.1), so that it can be replayed there.
 
-A torus, a fat tree whose wiring fits, and a dragonfly with at least as many switches a group as groups become
-`<cluster topology=…>`; everything else is written vertex by vertex in a zone with shortest-path routing. SimGrid wires a dragonfly's
-groups in its own order. Hosts are nodes; `speed` is the flop/s of one core.
+A torus, a fat tree whose wiring fits, and a dragonfly with at least as many switches per group as groups become `<cluster topology=…>`;
+everything else is written vertex by vertex in a zone with shortest-path routing. SimGrid wires the groups of a dragonfly in its own order.
+Hosts are nodes; `speed` is the flop/s of one core.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from armillary.errors import InputError
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
 
-#: Used where a file does not say how fast a core is; SimGrid cannot leave it out.
+#: The speed of a core if the file does not state it, because SimGrid needs one.
 _UNKNOWN_SPEED = 1e9
 
 
 def write_simgrid(cluster: Cluster, path: Path) -> None:
-    """Write the platform file."""
+    """Writes the platform file."""
     text = "\n".join(_platform(cluster)) + "\n"
     try:
         path.write_text(text, encoding="utf-8")
@@ -48,7 +48,7 @@ def _platform(cluster: Cluster) -> Iterator[str]:
 
 
 def _shape(cluster: Cluster, name: str) -> tuple[str, str] | None:
-    """(topology, topo_parameters) where SimGrid has that topology; None where it has not."""
+    """The (topology, topo_parameters) if SimGrid has that topology, and otherwise None."""
     network = cluster.networks[name]
     one_nic_each = len(cluster.groups) == 1 and cluster.endpoints(name) == cluster.nodes == network.offers
     if not one_nic_each:
@@ -73,7 +73,7 @@ def _shape(cluster: Cluster, name: str) -> tuple[str, str] | None:
 def _as_cluster(cluster: Cluster, name: str, shape: tuple[str, str]) -> Iterator[str]:
     network, g = cluster.networks[name], cluster.groups[0]
     rate = network.rate or g.node.nics[0].bandwidth
-    # One latency for all links there: such that the longest routes take as long as here.
+    # SimGrid has one latency for all links; it is chosen so that the longest routes take as long as here.
     hops = cluster.diameter(name)
     late = network.latency
     switches = hops if shape[0] == "TORUS" else hops - 1
@@ -100,7 +100,7 @@ def _as_zone(cluster: Cluster, name: str | None) -> Iterator[str]:
 def _edges(cluster: Cluster, name: str) -> Iterator[str]:
     graph = cluster.graph(name)
     names = [f"{name}-{v}" for v in range(graph.vertices)]
-    # Nodes with several NICs, and NICs that take time where endpoints are the routers, get links of their own.
+    # Nodes with several NICs get links of their own, and so do NICs with a latency in networks whose endpoints are the routers.
     nic = 0.0 if math.isnan(graph.endpoint_latency) else graph.endpoint_latency
     several = cluster.endpoints(name) > cluster.nodes or nic > 0
     for end, vertex in enumerate(graph.endpoints):
@@ -120,7 +120,7 @@ def _edges(cluster: Cluster, name: str) -> Iterator[str]:
         yield f'    <link id="{i}" bandwidth="{rate:.17g}Bps" latency="{delay:.17g}s" sharing_policy="SPLITDUPLEX"/>'
     seen: set[frozenset[str]] = set()
     for i, (a, b, _, _) in enumerate(links):
-        # SimGrid takes one route between two vertices; parallel links beyond the first cannot be used there.
+        # SimGrid has one route between two vertices, so it cannot use parallel links beyond the first.
         if frozenset((a, b)) not in seen:
             seen.add(frozenset((a, b)))
             yield f'    <route src={quoteattr(a)} dst={quoteattr(b)}><link_ctn id="{i}" direction="UP"/></route>'

@@ -1,14 +1,15 @@
-"""A cluster as a plain text table."""
+"""A cluster as a plain text table, rounded for a person to read."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from armillary.cluster import schema as s
 from armillary.cluster.traces import Trace
-from armillary.cluster.units import Quantity
+from armillary.cluster.units import Quantity, counted
 from armillary.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def summary(cluster: Cluster) -> str:
-    """The machine in a few lines: totals, one line for each part of each group, networks, site."""
+    """The machine in a few lines: totals, one line per part of each group, networks, and sites."""
     rows = [("cluster", cluster.name), *([("", cluster.description)] if cluster.description else [])]
     rows += list(_totals(cluster))
     for g in cluster.groups:
-        rows.append((f"group {g.name}", f"{g.count:,} nodes" + (f", {g.node.rack} a rack" if g.node.rack else "")))
+        rows.append((f"group {g.name}", counted(g.count, "node") + (f", {g.node.rack} per rack" if g.node.rack else "")))
         rows += [(f"  {key}", text) for key, text in _node(g.node)]
     rows += [(f"network {name}", _network(cluster, name)) for name in cluster.networks]
     rows += [(f"site {site.name}" if site.name else "site", _site(site)) for site in cluster.sites]
@@ -29,23 +30,23 @@ def summary(cluster: Cluster) -> str:
 
 
 def _totals(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    counts = [f"{cluster.nodes:,} nodes"]
-    counts += [f"{cluster.cores:,} cores"] * bool(cluster.cores)
-    counts += [f"{cluster.devices(kind):,} {kind}s" for kind in s.DEVICE_KINDS if cluster.devices(kind)]
+    counts = [counted(cluster.nodes, "node")]
+    counts += [counted(cluster.cores, "core")] * bool(cluster.cores)
+    counts += [counted(cluster.devices(kind), kind.upper()) for kind in s.DEVICE_KINDS if cluster.devices(kind)]
     yield "total", ", ".join(counts)
     peaks = [(p, cluster.peak(p)) for p in ("fp64", "bf16", "int8")]
     if any(value for _, value in peaks):
         yield "peak", ", ".join(f"{p} {_si(v)}{'OPS' if p == 'int8' else 'FLOP/s'}" for p, v in peaks if v)
     memory = [(kind, cluster.memory(kind)) for kind in s.MEMORY_KINDS]
     if any(size for _, size in memory):
-        yield "memory", ", ".join(f"{kind} {_si(size)}B" for kind, size in memory if size)
+        yield "memory", ", ".join(f"{kind} {_bytes(size, _sizes(cluster, kind))}" for kind, size in memory if size)
     with contextlib.suppress(InputError):
         yield "power", f"{_si(cluster.power(1.0, pue=False))}W at full load"
 
 
 def _node(node: s.Node) -> Iterator[tuple[str, str]]:
     for socket in node.sockets:
-        yield "socket", _line(socket.count, socket.model, socket.cores and f"{socket.cores} cores", _of(socket.peak(), " fp64"))
+        yield "socket", _line(socket.count, socket.model, socket.cores and counted(socket.cores, "core"), _of(socket.peak(), " fp64"))
     for memory in node.memories:
         yield "memory", _line(memory.count, memory.called, _of(memory.size), _of(memory.bandwidth), _of(memory.latency))
     for device in node.devices:
@@ -83,6 +84,8 @@ def _of(value: Any, after: str = "") -> str | None:
         return f"{value.up.text} up, {value.down.text} down"
     if not isinstance(value, Quantity):
         return None
+    if value.unit == "B":
+        return _bytes(float(value), [float(value)])
     text = f"{_si(float(value))}{value.unit}" if value.derived else value.text
     return text + after + (" (derived)" if value.derived else "")
 
@@ -91,8 +94,8 @@ def _network(cluster: Cluster, name: str) -> str:
     network = cluster.networks[name]
     parts = [
         str(network.topology),
-        f"{cluster.endpoints(name):,} endpoints",
-        *([network.rate.text + " a link"] if network.rate else []),
+        counted(cluster.endpoints(name), "endpoint"),
+        *([network.rate.text + " per link"] if network.rate else []),
     ]
     return ", ".join(parts)
 
@@ -108,6 +111,21 @@ def _site(site: s.Site) -> str:
         elif value is not None:
             parts.append(f"{key} {value}")
     return ", ".join(parts)
+
+
+def _sizes(cluster: Cluster, kind: str) -> list[float]:
+    """The sizes of all memories of one kind, each once."""
+    nodes = [g.node for g in cluster.groups]
+    tiers = [m for node in nodes for m in (*node.memories, *(d.memory for d in node.devices)) if m is not None and m.kind == kind]
+    return [float(tier.size) for tier in tiers if tier.size is not None]
+
+
+def _bytes(size: float, parts: list[float]) -> str:
+    """A size in decimal units if some of its parts is a round number of them, and otherwise in GiB or another binary unit."""
+    if size < 1024 or any(part == float(f"{part:.4g}") for part in parts):
+        return f"{_si(size)}B"
+    power = min(int(math.log2(size)) // 10, 6)
+    return f"{size / 1024**power:.4g} {' KMGTPE'[power]}iB"
 
 
 def _si(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Writes tables as TOML that a person would have written: short tables inline, the big ones under headings."""
+"""Writes tables as TOML in the way a person would: short tables are inline, and large ones have headings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_LINE = 120
 
 
 def write_toml(data: dict[str, Any]) -> str:
-    """`data` as TOML text; tomllib reads back exactly the same tables."""
+    """`data` as TOML text, from which tomllib reads exactly the same tables."""
     return "\n".join(_table(data, ())).strip("\n") + "\n"
 
 
@@ -34,7 +34,9 @@ def _table(data: dict[str, Any], at: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_headed(value: Any, at: tuple[str, ...]) -> bool:
-    """True for what gets a heading of its own: the tables of the file, networks, and whatever holds or is an array of tables."""
+    """Whether a table gets a heading of its own: the tables of the file, networks, and everything that
+    contains or is an array of tables.
+    """
     if isinstance(value, dict):
         return at in ((), ("network",)) or any(_is_headed(inner, (*at, key)) for key, inner in value.items())
     return _is_tables(value) and not _is_short(value)
@@ -50,7 +52,7 @@ def _is_short(value: list[Any]) -> bool:
 
 
 def _lines(key: str, value: Any) -> Iterator[str]:
-    """`key = value`; a table that is too long for one line as dotted keys, an array of tables one entry a line."""
+    """`key = value`; a table that is too long for one line becomes dotted keys, and an array of tables has one entry per line."""
     line = f"{key} = {_value(value)}"
     if len(line) > _LONGEST_LINE and isinstance(value, dict) and value and "value" not in value:
         for inner, entry in value.items():

@@ -1,8 +1,8 @@
 """Builds the graph of each topology with array arithmetic.
 
-Endpoints take the ports of a topology in order. An edge's latency is its cable plus half a switch at each switch end, and the NIC
-at an endpoint's link, so that the latencies of a route add up to 2 NICs, every switch passed, and all cable. A cable counts only
-when both its length and the seconds a metre are known; without the NIC's and the switch's figures the latency is unknown (NaN).
+Endpoints take the ports of a topology in order. The latency of an edge is that of its cable plus half a switch at each switch end, and a
+NIC at the link of an endpoint, so that the latencies of a route add up to two NICs, every switch on the way, and all cables. A cable counts
+only if both its length and the seconds per metre are known; without the figures of the NIC and the switch the latency is unknown (NaN).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_EDGES = 50_000_000
 
 
 def graph_of(cluster: Cluster, name: str) -> Graph:
-    """The graph of one network of a cluster; built once."""
+    """The graph of one network of a cluster, which is built once."""
     key = ("graph", name)
     if key not in cluster.memo:
         network = cluster.networks[name]
@@ -34,7 +34,7 @@ def graph_of(cluster: Cluster, name: str) -> Graph:
 
 
 class _Attached:
-    """The endpoints of a network and what an edge to one of them is like."""
+    """The endpoints of a network, and the rate and latency of their edges."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class _Attached:
         self.groups = [(g.name, len(r)) for g, r in zip(cluster.groups, rates, strict=True)]
         self.nic_rate = np.concatenate(rates)
         self.count = len(self.nic_rate)
-        #: Which NIC of its node an endpoint is: its rail.
+        #: The number of the NIC in its node, which is the rail of the endpoint.
         self.number = np.concatenate(numbers)
         link = math.nan if network.rate is None else float(network.rate)
         self.link_rate = link
@@ -86,7 +86,7 @@ def _room(edges: int, name: str) -> None:
 
 @dataclass
 class _Edges:
-    """Edges as they are gathered."""
+    """Collects edges."""
 
     parts: list[tuple[np.ndarray, np.ndarray, Any, Any, int]]
 
@@ -109,7 +109,7 @@ class _Edges:
 
 
 def _switched(a: _Attached, leaf_of: np.ndarray, groups: np.ndarray, edges: _Edges, reach: int, stripes: int = 1) -> Graph:
-    """Endpoints first, then switches; endpoint i hangs on switch `leaf_of[i]`."""
+    """A network of endpoints, followed by switches; endpoint i is attached to switch `leaf_of[i]`."""
     first = a.count
     host = np.arange(a.count, dtype=np.int32)
     hosts = _Edges([])
@@ -146,13 +146,13 @@ def _dragonfly(network: n.Dragonfly, a: _Attached) -> Graph:
         ]
         edges.add(ends[0], ends[1], a.link_rate, a.switch + a.world, GLOBAL)
     graph = _switched(a, np.arange(a.count) // network.endpoints_per_switch, np.repeat(np.arange(groups, dtype=np.int32), sizes), edges, 5)
-    # A minimal route takes one global link: two of them (weight 8) lose against local, global, local (6).
+    # A minimal route takes one global link, because two of them (weight 8) are longer than local, global, local (6).
     graph.weight[graph.link_kind == GLOBAL] = 4
     return graph
 
 
 def _port(arrangement: str, own: np.ndarray, other: np.ndarray, groups: int) -> np.ndarray:
-    """Which of its global ports a group uses for another group."""
+    """The global port that a group uses for another group."""
     if arrangement == "absolute":
         return np.where(other < own, other, other - 1)
     ahead = (other - own) % groups
@@ -176,8 +176,8 @@ def _fat_tree(network: n.FatTree, a: _Attached) -> Graph:
         groups.append(np.full(level.switches, -1) if top else np.arange(level.switches) // max(per_pod, 1))
         if top:
             break
-        # Lower switch (high digits, child d, t) meets upper switch (high digits, parent w, t), t being the choices made further
-        # down.
+        # The lower switch (high digits, child d, t) meets the upper switch (high digits, parent w, t), where t are the choices at lower
+        # levels.
         m, w = children[i + 1], parents[i + 1]
         high = int(level.switches) // (m * above)
         h, d, x, t = (q.ravel() for q in np.meshgrid(np.arange(high), np.arange(m), np.arange(w), np.arange(above), indexing="ij"))
@@ -210,7 +210,7 @@ def _grid(network: n.Torus, a: _Attached) -> Graph:
     for axis, size in enumerate(dims):
         if size == 1:
             continue
-        # Around a ring of two the way back is the same link.
+        # In a ring of two, the way back is the same link.
         last = size if wraps and size > 2 else size - 1
         here = np.take(at, np.arange(last), axis=axis)
         us.append(here.ravel())
@@ -302,7 +302,7 @@ def _tiers(network: n.Tiers, a: _Attached) -> Graph:
 
 
 def _tier_endpoints(network: n.Tiers, a: _Attached, firsts: np.ndarray) -> np.ndarray:
-    """Endpoints are numbered by group, layers stand in their own order: where each endpoint's vertex is."""
+    """The vertex of each endpoint, because endpoints are numbered by group while layers have their own order."""
     starts = {layer.name: int(firsts[i]) for i, layer in enumerate(network.layers)}
     return np.concatenate([starts[group] + np.arange(size) for group, size in a.groups if size]).astype(np.int32)
 

@@ -1,8 +1,8 @@
-"""Values over time from a CSV: carbon intensity, energy price, bandwidth of a link. A value holds from its time until the next.
+"""Values over time from a CSV: carbon intensity, energy price, or the bandwidth of a link. A value holds from its time until the next.
 
-carbon and price: columns `time` (ISO 8601, UTC) and `g_per_kwh`, or `eur_per_kwh` (any ISO currency, lower case). Bandwidth:
-`time_s,bandwidth_mbps[,latency_ms]`, or a Mahimahi file (`.up`, `.down`: one line for each 1,500-byte packet opportunity, in ms),
-which becomes the mean rate of each 100 ms. The last value holds as long as the one before it did.
+Carbon and price have the columns `time` (ISO 8601, UTC) and `g_per_kwh` or `eur_per_kwh` (any ISO currency in lower case). Bandwidth has
+`time_s,bandwidth_mbps[,latency_ms]`, or is a Mahimahi file (`.up` or `.down`, with one line per 1,500-byte packet opportunity, in ms),
+which becomes the mean rate of each 100 ms. The last value holds as long as the one before it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAHIMAHI_BIN_MS = 100
 class Trace:
     """A step function of time.
 
-    `times` are seconds (since 1970 for carbon and price, since the start otherwise), rising; `values` are in `unit`; `end` is
-    when the last value stops.
+    `times` are ascending seconds (since 1970 for carbon and price, otherwise since the start), `values` are in `unit`, and the last value
+    holds until `end`.
     """
 
     kind: str
@@ -44,9 +44,9 @@ class Trace:
     values: np.ndarray
     unit: str
     end: float
-    #: Seconds, beside a bandwidth; None when the file has no such column.
+    #: Latencies in seconds that accompany a bandwidth, or None if the file has no such column.
     latencies: np.ndarray | None = None
-    #: Longest gap that the file's owner allows, seconds.
+    #: The longest gap in seconds that the owner of the file allows.
     gaps: float = 86400.0
     digest: str = field(default="")
 
@@ -57,11 +57,11 @@ class Trace:
         return hash(self.digest)
 
     def at(self, time: float) -> float:
-        """The value at `time`; outside of the trace is an error."""
+        """The value at `time`; a time outside the trace is an error."""
         return float(self.values[self._index(time)])
 
     def mean(self, start: float, seconds: float) -> float:
-        """Exact mean over `[start, start + seconds]`; the value at `start` when `seconds` is 0."""
+        """The exact mean over `[start, start + seconds]`, or the value at `start` if `seconds` is 0."""
         if seconds == 0:
             return self.at(start)
         stop = start + seconds
@@ -77,7 +77,7 @@ class Trace:
 
 
 def seconds(when: datetime.datetime | str | float) -> float:
-    """Seconds since 1970 of a moment given as such, as a datetime, or as ISO 8601 text; without a zone it is UTC."""
+    """Seconds since 1970 of a moment, which is given as such, as a datetime, or as ISO 8601 text (UTC if it has no zone)."""
     if isinstance(when, str):
         try:
             when = datetime.datetime.fromisoformat(when)
@@ -89,7 +89,7 @@ def seconds(when: datetime.datetime | str | float) -> float:
 
 
 def read_trace(found: object, kind: str, context: dict[str, Any] | None) -> Trace:
-    """The trace that `"file.csv"` or `{trace = "file.csv", gaps = "2 d"}` names, streamed and checked."""
+    """Reads and checks the trace that `"file.csv"` or `{trace = "file.csv", gaps = "2 d"}` names."""
     if isinstance(found, Trace):
         return found
     name, gaps = found, 86400.0
@@ -121,9 +121,11 @@ def _gathered(path: Path, kind: str, gaps: float, rows: Iterator[tuple[int, floa
     times, values, latencies, unit = array("d"), array("d"), array("d"), ""
     for line, time, value, latency, named in rows:
         if times and time <= times[-1]:
-            raise bad(f"{path.name}:{line}: time does not rise; expected later than the line before")
+            raise bad(f"{path.name}:{line}: the time does not increase; expected a later time than in the line before")
         if times and time - times[-1] > gaps:
-            raise bad(f"{path.name}:{line}: a gap of {time - times[-1]:.0f} s; expected at most {gaps:.0f} s (set gaps if meant)")
+            raise bad(
+                f"{path.name}:{line}: a gap of {time - times[-1]:.0f} s; expected at most {gaps:.0f} s (set gaps if this is intended)"
+            )
         if len(times) >= MOST_ROWS:
             raise bad(f"{path.name}:{line}: more than {MOST_ROWS:,} rows")
         unit = named
@@ -141,7 +143,7 @@ def _gathered(path: Path, kind: str, gaps: float, rows: Iterator[tuple[int, floa
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file, one at a time; a line longer than any sane one is an error."""
+    """The lines of a text file, one at a time; an unreasonably long line is an error."""
     try:
         with path.open("r", encoding="utf-8-sig", newline="") as file:
             for number in itertools.count(1):
@@ -158,7 +160,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of the rows of a CSV, without empty ones; cells stripped."""
+    """The (line number, stripped cells) of the rows of a CSV that are not empty."""
     try:
         for number, row in enumerate(csv.reader(lines_of(path), strict=True), 1):
             if row and any(cell.strip() for cell in row):
@@ -168,7 +170,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def columns_of(path: Path, rows: Iterator[tuple[int, list[str]]], wanted: dict[str, bool]) -> dict[str, int]:
-    """Where each wanted column stands in the header (name -> required)."""
+    """The position of each wanted column (name -> required) in the header."""
     _, header = next(rows, (1, []))
     names = [cell.lower() for cell in header]
     missing = [name for name, required in wanted.items() if required and name not in names]

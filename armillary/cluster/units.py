@@ -1,8 +1,8 @@
-"""Numbers with units, read exactly and written back so that reading gives the same number.
+"""Reads numbers with units exactly, and writes them so that reading gives the same number.
 
-A number in a cluster file is text such as `"3.35 TB/s"`, or a bare number in the base unit of its dimension. Decimal prefixes are
-powers of 1,000, `Ki Mi Gi Ti` powers of 1,024; `b` is bits and `B` bytes, and a spelling that could be either is an error, never
-a guess.
+A number in a cluster file is text such as `"3.35 TB/s"`, or a bare number in the base unit of its dimension. Decimal prefixes are powers of
+1,000, and `Ki Mi Gi Ti` are powers of 1,024. `b` means bits and `B` means bytes, and a spelling that could be either is an error, not a
+guess.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from armillary.errors import one_line
 
 
 class UnitError(Exception):
-    """A text that is no number of the dimension asked for; the message says what was found and what was expected."""
+    """Text that is not a number of the requested dimension; the message says what was found and what was expected."""
 
 
 class Quantity(float):
@@ -32,11 +32,11 @@ class Quantity(float):
 
     #: Base unit: "B", "B/s", "s", "W", "FLOP/s", "EUR/kWh"…
     unit: str
-    #: Who says so; None when the file did not tell.
+    #: The source of the number, or None if the file does not state it.
     source: str | None
-    #: The same quantity as measured on the machine, in the same unit; None when only the nominal value is known.
+    #: The same quantity as measured on the machine, in the same unit, or None if only the nominal value is known.
     measured: float | None
-    #: True when Armillary computed it from other keys of the file.
+    #: Whether Armillary computed it from other keys of the file.
     derived: bool
 
     def __new__(
@@ -78,13 +78,13 @@ class Count(int):
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a number measures: its base unit and every unit that it may be written in, with exact factors."""
+    """What a number measures, with its base unit and every unit that it may be written in, with exact factors."""
 
     name: str
     base: str
     units: dict[str, Decimal]
     example: str
-    #: True when a bare number would not say which currency it is in.
+    #: Whether a number needs a currency.
     priced: bool = False
 
     def __hash__(self) -> int:
@@ -120,20 +120,20 @@ DIMENSIONS = {
         Dimension("rate", "B/s", _RATES, "400 Gb/s"),
         Dimension("time", "s", _TIMES, "0.5 us"),
         Dimension("power", "W", _scaled(". k M", "W"), "700 W"),
-        Dimension("compute", "FLOP/s", _FLOPS, "67 TFLOP/s"),
-        Dimension("integer compute", "OPS", _scaled(". M G T P", "OPS"), "1979 TOPS"),
-        Dimension("instructions", "IPS", _scaled(". M G", "IPS"), "2800 MIPS"),
+        Dimension("compute rate", "FLOP/s", _FLOPS, "67 TFLOP/s"),
+        Dimension("integer compute rate", "OPS", _scaled(". M G T P", "OPS"), "1979 TOPS"),
+        Dimension("instruction rate", "IPS", _scaled(". M G", "IPS"), "2800 MIPS"),
         Dimension("frequency", "Hz", _scaled(". k M G", "Hz"), "2.0 GHz"),
         Dimension("carbon intensity", "g/kWh", {"g/kWh": Decimal(1), "kg/kWh": Decimal(1000), "kg/MWh": Decimal(1)}, "180 g/kWh"),
         Dimension("mass", "g", {"g": Decimal(1), "kg": Decimal(1000), "t": Decimal(1000000)}, "7320 t"),
         Dimension("length", "m", {"m": Decimal(1), "km": Decimal(1000), "cm": Decimal("0.01")}, "3 m"),
-        Dimension("energy a bit", "J/bit", _scaled(". m u n p", "J/bit"), "5 pJ/bit"),
-        Dimension("energy a byte", "J/B", _scaled(". m u n p", "J/B"), "40 pJ/B"),
-        Dimension("power a size", "W/GiB", {**_scaled(". m", "W/GiB"), "W/GB": Decimal(1024) ** 3 / 10**9}, "0.4 W/GiB"),
+        Dimension("energy per bit", "J/bit", _scaled(". m u n p", "J/bit"), "5 pJ/bit"),
+        Dimension("energy per byte", "J/B", _scaled(". m u n p", "J/B"), "40 pJ/B"),
+        Dimension("power per size", "W/GiB", {**_scaled(". m", "W/GiB"), "W/GB": Decimal(1024) ** 3 / 10**9}, "0.4 W/GiB"),
         Dimension("price", "", {"": Decimal(1)}, "25000 EUR", priced=True),
-        Dimension("price an energy", "/kWh", {"/kWh": Decimal(1), "/MWh": Decimal("0.001")}, "0.18 EUR/kWh", priced=True),
-        Dimension("price a transfer", "/GB", {"/GB": Decimal(1), "/TB": Decimal("0.001")}, "0.05 EUR/GB", priced=True),
-        Dimension("price a size", "/GiB", {"/GiB": Decimal(1), "/TiB": Decimal(1) / 1024}, "4 EUR/GiB", priced=True),
+        Dimension("price per energy", "/kWh", {"/kWh": Decimal(1), "/MWh": Decimal("0.001")}, "0.18 EUR/kWh", priced=True),
+        Dimension("price per transfer", "/GB", {"/GB": Decimal(1), "/TB": Decimal("0.001")}, "0.05 EUR/GB", priced=True),
+        Dimension("price per size", "/GiB", {"/GiB": Decimal(1), "/TiB": Decimal(1) / 1024}, "4 EUR/GiB", priced=True),
     )
 }
 
@@ -149,7 +149,7 @@ _TEXT = re.compile(r"([+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE
 
 
 def read(found: object, dimension: str, source: str | None = None, measured: float | None = None) -> Quantity:
-    """The quantity that `found` (text with a unit, or a bare number in the base unit) says; `UnitError` when it does not."""
+    """The quantity that `found` states (as text with a unit, or as a bare number in the base unit); anything else raises a `UnitError`."""
     of = DIMENSIONS[dimension]
     if isinstance(found, str):
         value, unit = _read_text(found, of)
@@ -190,7 +190,7 @@ def _read_text(text: str, of: Dimension) -> tuple[float, str]:
 
 
 def _why(number: str, unit: str, of: Dimension) -> str:
-    """Why `unit` is none of `of`, with the units that the writer may have meant."""
+    """Why `unit` is not a unit of `of`, with the units that the writer may have meant."""
     alike = [known for known in of.units if known.lower() == unit.lower()]
     if alike:
         words = {"b": " bits", "B": " bytes"}
@@ -198,7 +198,7 @@ def _why(number: str, unit: str, of: Dimension) -> str:
         return f"unit not understood (did you mean {', or '.join(named)}?)"
     for other in DIMENSIONS.values():
         if unit in other.units and not other.priced:
-            return f"a {other.name} where {_expected(of)} is expected"
+            return f"{_named(other)} where {_expected(of)} is expected"
     near = difflib.get_close_matches(unit, of.units, n=1, cutoff=0.5)
     hint = f'did you mean "{number} {near[0]}"?' if near else "known: " + ", ".join(u for u in of.units if u)
     return f"unit not understood ({hint})"
@@ -209,7 +209,11 @@ def _bits_or_bytes(unit: str, words: dict[str, str]) -> str:
 
 
 def _expected(of: Dimension) -> str:
-    return f'a {of.name} such as "{of.example}"'
+    return f'{_named(of)} such as "{of.example}"'
+
+
+def _named(of: Dimension) -> str:
+    return f"{'an' if of.name[0] in 'aeiou' else 'a'} {of.name}"
 
 
 def shown(found: object) -> str:
@@ -246,11 +250,11 @@ def write(value: float, unit: str) -> str:
 
 
 def _length(digits: str, value: float) -> int:
-    """How long a number is to read; one that is not between 1 and 1,000 counts as longer."""
+    """The length of a number for a reader; one that is not between 1 and 1,000 counts as longer."""
     return len(digits) + (0 if 1 <= abs(value) < 1000 else 2)
 
 
-#: Units that are read but not written: second spellings, and bits, so that a rate is always bytes on the way out.
+#: Units that are read but not written: alternative spellings, and bits, so that a rate is always written in bytes.
 _ODD = {u for u in (*_RATES, *_FLOPS) if "b" in u or u.endswith("FLOPS")} | {"µs", "kg/MWh", "cm", "EFLOP/s", "W/GB"}
 
 
@@ -267,3 +271,8 @@ def _dimension_of(unit: str) -> tuple[Dimension, str]:
         if not of.priced and unit == of.base:
             return of, ""
     raise KeyError(unit)
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things in words: "1 node", "9,856 nodes"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

@@ -1,7 +1,13 @@
-"""Ranks: one communicator over one process, threads and MPI.
+"""Ranks: one communicator over one process, threads, MPI, Gloo, NCCL and virtual ranks in simulated time.
 
-A program is a plain function `program(comm, ...)`; `run(program, ..., ranks=4, backend="threads")` runs it on every rank and gives a
+A program is a plain function `program(comm, ...)`. `run(program, ..., ranks=4, backend="threads")` runs it on every rank and returns a
 `Result`.
+
+    communicator.py  run.py            the interface of every backend, and how a program is run on one
+    one.py  threads/  mpi/             the backends
+    torch_distributed/  virtual/
+    messages/  collectives/  topology/ what the backends share
+    windows.py  coordination/  jobs/
 """
 
 import lazy_loader

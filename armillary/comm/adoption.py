@@ -1,4 +1,4 @@
-"""A communicator over ranks that another library has brought together already."""
+"""Adoption: communicators over ranks that another library has already brought together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from armillary.errors import InputError
 
 
 def adopted(native: Any, seed: int = 0) -> Communicator:
-    """The ranks of a communicator of mpi4py, torch.distributed or CuPy's NCCL; see `Communicator.adopt`."""
+    """Return a communicator over the ranks of one of mpi4py, torch.distributed or CuPy's NCCL; see `Communicator.adopt`."""
     origin = {kind.__module__.partition(".")[0] for kind in type(native).__mro__}
     if "mpi4py" in origin:
-        from armillary.comm.mpi import ranks_of as of_mpi
+        from armillary.comm.mpi.ranks import ranks_of as of_mpi
 
         return of_mpi(native, seed)
     if "torch" in origin:
-        from armillary.comm.torch_adopt import ranks_of as of_torch
+        from armillary.comm.torch_distributed.adoption import ranks_of as of_torch
 
         return of_torch(native, seed)
     if origin & {"cupy", "cupy_backends"}:
-        from armillary.comm.torch_adopt import ranks_of_cupy
+        from armillary.comm.torch_distributed.adoption import ranks_of_cupy
 
         return ranks_of_cupy(native, seed)
     raise InputError(

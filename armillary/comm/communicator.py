@@ -1,69 +1,62 @@
-"""Ranks that talk: the one interface that every backend offers. Names and meanings are those of MPI.
+"""The communicator: the one interface that every backend offers. Names and meanings are those of MPI.
 
-A backend supplies `isend`, `irecv`, `probe`, `iprobe`, `_sub` and `_shadow`; whatever it does not do better itself, the collective calls,
-is done here by an algorithm over messages. These run on the *shadow*, a communicator of the same ranks whose messages no receive of the
-program can catch.
+A backend supplies `isend`, `irecv`, `probe`, `iprobe`, `_sub` and `_make_shadow`. The collective calls that it does not do better itself
+run here as algorithms over messages. They run on the *shadow*, a communicator of the same ranks whose messages no receive of the program
+can catch.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from armillary.comm.algorithms import Algorithm, chosen, default
-from armillary.comm.buffers import Array, Buffer, array_of, cut, flat, made_like
+from armillary.comm.collectives.algorithms import Algorithm, chosen, default
+from armillary.comm.collectives.operations import SUM, Op
 from armillary.comm.counters import Counters, Tally
-from armillary.comm.message import ANY_SOURCE, ANY_TAG, IN_PLACE, InPlace, Status, check_rank
-from armillary.comm.operations import SUM, Op
+from armillary.comm.failures import Killed
+from armillary.comm.messages.buffers import Array, Buffer, array_of, cut, flat, made_like
+from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG, IN_PLACE, PROC_NULL, InPlace, Status, check_rank
+from armillary.comm.messages.requests import Request, waitall, waitany
 from armillary.comm.plans import Plan
-from armillary.comm.requests import Request, waitall, waitany
 from armillary.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from armillary.comm.neighbours import Graph, Grid, Neighbourhood
-    from armillary.comm.process_grid import ProcessGrid
+    from armillary.comm.topology.neighbours import Graph, Grid, Neighbourhood
+    from armillary.comm.topology.process_grid import ProcessGrid
     from armillary.comm.windows import Window
 
 #: Calls that can be prepared: `comm.<call>_init(...)` gives a `Plan`.
-_PLANNED = [
-    "send",
-    "recv",
-    "barrier",
-    "bcast",
-    "reduce",
-    "allreduce",
-    "scan",
-    "exscan",
-    "gather",
-    "gatherv",
-    "scatter",
-    "scatterv",
-    "allgather",
-    "allgatherv",
-    "alltoall",
-    "alltoallv",
-    "alltoallw",
-    "reduce_scatter",
-]
+_PLANNED = (
+    "send", "recv", "barrier", "bcast", "reduce", "allreduce", "scan", "exscan", "gather", "gatherv", "scatter", "scatterv",
+    "allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw", "reduce_scatter",
+)  # fmt: skip
 
 
 class Communicator:
     """A group of ranks and this rank's place in it.
 
-    Buffers are contiguous NumPy arrays, bytes, or (array, Layout). A collective call that returns data writes it into `recv` where that
-    is given and returns it. Every `call` of messages or data has a `call_init(...)` that gives a `Plan`.
+    Buffers are contiguous NumPy arrays, bytes, or (array, Layout). A collective call that returns data writes it into `recv`, if that is
+    given, and returns it. Every call that sends or receives has a form `call_init(...)` that returns a `Plan`.
     """
 
+    #: `module:class` that makes the transfers of a `Coordinator` on these ranks.
+    _transfers: ClassVar[str] = "armillary.comm.coordination.transfers:Transfers"
+    #: Whether each rank has a process of its own.
+    _own_process: ClassVar[bool] = False
+
     def __init__(self, rank: int, nodes: Sequence[int], tally: Tally, seed: int = 0) -> None:
-        #: This rank, from 0, and how many there are.
+        #: The number of this rank, from 0.
         self.rank = rank
+        #: The number of ranks.
         self.size = len(nodes)
-        #: The node of each rank, by number.
+        #: The number of each rank's node.
         self.nodes = tuple(nodes)
         #: The node of this rank.
         self.node = self.nodes[rank]
@@ -72,26 +65,28 @@ class Communicator:
         self._rng: np.random.Generator | None = None
         self._chosen: dict[str, Algorithm] = {}
         self._children = 0
+        self._shadow_ranks: Any = None
 
     @property
     def node_rank(self) -> int:
-        """This rank's place on its node."""
+        """The place of this rank among the ranks of its node, from 0."""
         return self.nodes[: self.rank].count(self.node)
 
     @property
     def node_size(self) -> int:
-        """How many of the ranks are on this rank's node."""
+        """The number of ranks on this rank's node."""
         return self.nodes.count(self.node)
 
-    #: The library's own communicator of these ranks; None where there is none.
+    #: The library's own communicator of these ranks, or None if there is no library.
     native: Any = None
 
     @staticmethod
     def adopt(native: Any, seed: int = 0) -> Communicator:
-        """The ranks of a communicator that exists already, in its order; `comm.native` gives it back.
+        """Return a communicator over the ranks of one that another library made, in its order; `comm.native` gives that one back.
 
-        Takes an `mpi4py.MPI.Comm`, a `torch.distributed.ProcessGroup` with gloo or nccl, or a `cupy.cuda.nccl.NcclCommunicator`. Every
-        rank of it calls. Messages are not kept apart from those that the program sends past the communicator: `dup()` keeps them apart.
+        `native` is an `mpi4py.MPI.Comm`, a `torch.distributed.ProcessGroup` with Gloo or NCCL, or a `cupy.cuda.nccl.NcclCommunicator`.
+        Every rank of it makes this call. Messages share the space of those that the program sends through `native` directly; the
+        communicator that `dup()` returns keeps its messages apart.
         """
         from armillary.comm.adoption import adopted
 
@@ -100,7 +95,7 @@ class Communicator:
     # What a backend supplies
 
     def isend(self, buf: Buffer, dest: int, tag: int = 0) -> Request:
-        """Start sending; the buffer may be used again after the request is done."""
+        """Start sending. The buffer may be used again once the request is done."""
         raise NotImplementedError
 
     def irecv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
@@ -108,28 +103,39 @@ class Communicator:
         raise NotImplementedError
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
-        """Wait until such a message is here, and leave it."""
+        """Wait until such a message has arrived and return its status. The message stays to be received."""
         raise NotImplementedError
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
-        """The status of such a message when one is here, else None."""
+        """Return the status of such a message if one has arrived, else None. The message stays to be received."""
         raise NotImplementedError
 
     def window(self, nbytes: int, dtype: Any = np.uint8) -> Window:
-        """Memory of every rank that the others read and write: `nbytes` bytes each, seen as `dtype`."""
+        """Allocate `nbytes` bytes on every rank, seen as `dtype`, that the other ranks can read and write. Every rank calls it."""
         raise NotImplementedError
 
     def _sub(self, members: Sequence[int], name: tuple[Any, ...]) -> Communicator:
-        """The communicator of these ranks of this one; `name` is the same on all of them, and new."""
+        """Make the communicator of these members of this one. All of them give the same `name`, which no other call has used."""
+        raise NotImplementedError
+
+    def _make_shadow(self) -> Communicator:
+        """Make a communicator of the same ranks whose messages meet nobody else's, and which counts nothing here."""
         raise NotImplementedError
 
     @property
-    def _shadow(self) -> Communicator:
-        raise NotImplementedError
+    def _shadow(self) -> Any:
+        if self._shadow_ranks is None:
+            shadow = self._make_shadow()
+            shadow._shadow_ranks = shadow
+            self._shadow_ranks = shadow
+        return self._shadow_ranks
 
     def kill(self, rank: int) -> None:
-        """End that rank when it makes this call, as a fault would; the others go on. For tests of what happens then."""
-        raise NotImplementedError
+        """End rank `rank` as a fault would, when that rank makes this call; the other ranks go on. It serves to test faults."""
+        if rank == self.rank:
+            if self._own_process:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Killed(f"rank {rank} was killed")
 
     # Messages
 
@@ -138,26 +144,29 @@ class Communicator:
         self.isend(buf, dest, tag).wait()
 
     def recv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
-        """Receive into `buf`; a shorter message fills its beginning, a longer one raises `Truncated`."""
+        """Receive into `buf`. A shorter message fills the beginning of it; a longer one raises `Truncated`."""
         return self.irecv(buf, source, tag).wait()
 
     def sendrecv(self, send: Buffer, dest: int, recv: Buffer, source: int = ANY_SOURCE, sendtag: int = 0, recvtag: int = ANY_TAG) -> Status:
-        """Send and receive at once, so that rings and swaps cannot deadlock."""
+        """Send and receive in one call, so that rings and swaps cannot deadlock."""
         incoming = self.irecv(recv, source, recvtag)
         self.isend(send, dest, sendtag).wait()
         return incoming.wait()
 
     def waitall(self, requests: Sequence[Request]) -> list[Status]:
-        """Wait for all of them; the statuses in their order."""
+        """Wait for all requests and return their statuses in order."""
         return waitall(requests)
 
     def waitany(self, requests: Sequence[Request]) -> tuple[int, Status]:
-        """Wait for one of them: its index and its status."""
+        """Wait until one of the requests is done and return its index and its status."""
         return waitany(requests)
 
     @contextmanager
     def group(self) -> Iterator[list[Request]]:
-        """A batch: `send` and `recv` inside only start, in any order, and all are done at the end. `recv` gives no status then."""
+        """Open a batch. Inside the `with` block `send` and `recv` only start, in any order; at its end all of them are done.
+
+        `recv` returns no status inside a batch.
+        """
         started: list[Request] = []
 
         def send(buf: Buffer, dest: int, tag: int = 0) -> None:
@@ -183,7 +192,7 @@ class Communicator:
         self._run("barrier", 0)
 
     def bcast(self, buf: Buffer, root: int = 0) -> Buffer:
-        """The root's buffer, on every rank."""
+        """Copy the root's buffer into the buffer of every rank, and return `buf`."""
         self._root(root)
         if type(buf) is tuple:
             array, layout = buf
@@ -198,7 +207,10 @@ class Communicator:
         return buf
 
     def reduce(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, root: int = 0, order: str | None = None) -> Buffer:
-        """All buffers combined, at the root; None elsewhere. `order="rank"`: from the left by rank, the same bits everywhere."""
+        """Combine the buffers of all ranks; returns the result at the root and None elsewhere.
+
+        `order="rank"` combines from the left in the order of the ranks, which gives the same bits on every backend.
+        """
         self._root(root)
         if self.rank == root:
             mine, answer, recv = self._two(send, recv)
@@ -206,7 +218,7 @@ class Communicator:
             mine, answer, recv = flat(send, "send"), None, None
         self._count(0 if self.rank == root else mine.nbytes)
         if self._ordered(order):
-            from armillary.comm.reductions import linear_reduce
+            from armillary.comm.collectives.reductions import linear_reduce
 
             linear_reduce(self._shadow, mine, answer, op, root)
         else:
@@ -214,11 +226,14 @@ class Communicator:
         return recv
 
     def allreduce(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
-        """All buffers combined, on every rank. `order="rank"`: from the left in the order of ranks, the same bits on every backend."""
+        """Combine the buffers of all ranks and return the result on every rank.
+
+        `order="rank"` combines from the left in the order of the ranks, which gives the same bits on every backend.
+        """
         mine, answer, recv = self._two(send, recv)
         self._count(mine.nbytes)
         if self._ordered(order):
-            from armillary.comm.reductions import rank_order
+            from armillary.comm.collectives.reductions import rank_order
 
             rank_order(self._shadow, mine, answer, op)
         else:
@@ -226,14 +241,14 @@ class Communicator:
         return recv
 
     def scan(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
-        """The buffers of the ranks up to this one, combined."""
+        """Combine the buffers of the ranks up to and including this one."""
         mine, answer, recv = self._two(send, recv)
         self._count(mine.nbytes if self.rank + 1 < self.size else 0)
         self._scan("scan", order, op, mine, answer)
         return recv
 
     def exscan(self, send: Buffer | InPlace, recv: Buffer = None, op: Op = SUM, order: str | None = None) -> Buffer:
-        """The buffers of the ranks before this one, combined; at rank 0 `recv` stays as it is (zeros where it was not given)."""
+        """Combine the buffers of the ranks before this one. At rank 0 `recv` stays as it is, or is all zeros if it was not given."""
         if recv is None and not isinstance(send, InPlace):
             recv = made_like(send)
             flat(recv)[...] = 0
@@ -243,14 +258,14 @@ class Communicator:
         return recv
 
     def gather(self, send: Buffer, recv: Buffer = None, root: int = 0) -> Buffer:
-        """At the root one row for each rank; None elsewhere. All buffers are equally long."""
+        """Gather buffers of equal length. Returns one row per rank at the root and None elsewhere."""
         array = array_of(send, "send")
         if self.rank == root and recv is None:
             recv = made_like(send, (self.size, *array.shape))
         return self._gather(flat(send, "send"), recv, [array.size] * self.size, None, root)
 
     def gatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None, root: int = 0) -> Buffer:
-        """Buffers of different lengths at the root, `counts[i]` elements from rank i; the counts are gathered first where not given."""
+        """Gather buffers of different lengths at the root, `counts[i]` elements from rank i. Counts not given are gathered first."""
         mine = flat(send, "send")
         if counts is None:
             counts = self._lengths(mine.size)
@@ -259,16 +274,16 @@ class Communicator:
         return self._gather(mine, recv, counts, displacements, root)
 
     def scatter(self, send: Buffer, recv: Buffer, root: int = 0) -> Buffer:
-        """One row of the root's buffer to each rank."""
+        """Send one row of the root's buffer to each rank."""
         room = flat(recv, "recv", writable=True)
         return self._scatter(send, recv, [room.size] * self.size, None, root)
 
     def scatterv(self, send: Buffer, counts: Any, recv: Buffer, displacements: Any = None, root: int = 0) -> Buffer:
-        """`counts[i]` elements of the root's buffer to rank i; elsewhere `send` and `counts` may be None."""
+        """Send `counts[i]` elements of the root's buffer to rank i. On the other ranks `send` and `counts` may be None."""
         return self._scatter(send, recv, counts, displacements, root)
 
     def allgather(self, send: Buffer | InPlace, recv: Buffer = None) -> Buffer:
-        """One row for each rank, on every rank."""
+        """Gather buffers of equal length on every rank; returns one row per rank."""
         if isinstance(send, InPlace):
             mine = np.array_split(flat(recv, "recv", writable=True), self.size)[self.rank].copy()
         else:
@@ -279,7 +294,7 @@ class Communicator:
         return self._allgather(mine, recv, [mine.size] * self.size, None)
 
     def allgatherv(self, send: Buffer, recv: Buffer = None, counts: Any = None, displacements: Any = None) -> Buffer:
-        """Buffers of different lengths, on every rank; the counts are gathered first where not given."""
+        """Gather buffers of different lengths on every rank, `counts[i]` elements from rank i. Counts not given are gathered first."""
         mine = flat(send, "send")
         if counts is None:
             counts = self._lengths(mine.size)
@@ -288,7 +303,7 @@ class Communicator:
         return self._allgather(mine, recv, counts, displacements)
 
     def alltoall(self, send: Buffer, recv: Buffer = None) -> Buffer:
-        """Block i of this rank to rank i, block i of the answer from rank i; all blocks are equally long."""
+        """Send block i to rank i and receive block i of the answer from rank i. All blocks have the same length."""
         mine = flat(send, "send")
         if mine.size % self.size:
             raise InputError(f"alltoall: found {mine.size} elements; expected a multiple of the {self.size} ranks")
@@ -306,7 +321,7 @@ class Communicator:
         senddisplacements: Any = None,
         recvdisplacements: Any = None,
     ) -> Buffer:
-        """As `alltoall`, with as many elements for and from each rank as the counts say; what others send is asked first if not given."""
+        """Do `alltoall` with blocks of the given lengths. If `recvcounts` is not given, the ranks exchange the counts first."""
         mine = flat(send, "send")
         if recvcounts is None:
             wanted = np.ascontiguousarray(sendcounts, np.int64)
@@ -318,7 +333,7 @@ class Communicator:
         return self._alltoall("alltoallv", mine, sendcounts, senddisplacements, recv, recvcounts, recvdisplacements)
 
     def alltoallw(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> Array:
-        """As `alltoall`, with a Layout of the arrays for each rank; None where there is nothing to send or receive."""
+        """Do `alltoall` with one Layout per rank for each array. None stands where there is nothing to send or receive."""
         sizes = self._check_layouts(send, sendlayouts, recv, recvlayouts)
         self._count_exchange(sizes)
         shadow = self._shadow
@@ -328,7 +343,7 @@ class Communicator:
         return recv
 
     def reduce_scatter(self, send: Buffer, recv: Buffer = None, op: Op = SUM, counts: Any = None, order: str | None = None) -> Buffer:
-        """The buffers combined, block i to rank i: `counts[i]` elements, by default the same for all."""
+        """Combine the buffers of all ranks and give block i of the result to rank i: `counts[i]` elements, by default equal shares."""
         mine = flat(send, "send")
         if counts is None:
             if mine.size % self.size:
@@ -340,7 +355,7 @@ class Communicator:
         answer = self._room(recv, mine, counts[self.rank])
         self._count(mine.nbytes - blocks[self.rank].nbytes)
         if self._ordered(order):
-            from armillary.comm.reductions import pairwise_reduce_scatter
+            from armillary.comm.collectives.reductions import pairwise_reduce_scatter
 
             pairwise_reduce_scatter(self._shadow, blocks, answer, op)
         else:
@@ -348,21 +363,21 @@ class Communicator:
         return recv
 
     def tree_reduce(self, value: Any, combine: Callable[[Any, Any], Any], broadcast: bool = False) -> Any:
-        """Values combined pairwise in a fixed binary tree of the ranks; see `armillary.comm.trees`."""
-        from armillary.comm.trees import tree_reduce
+        """Combine values pairwise in a fixed binary tree of the ranks; see `armillary.comm.collectives.trees`."""
+        from armillary.comm.collectives.trees import tree_reduce
 
         return tree_reduce(self, value, combine, broadcast)
 
     def tree_down(self, value: Any, expand: Callable[[Any], tuple[Any, Any]]) -> Any:
-        """The way back: every node of the tree divides what it got; see `armillary.comm.trees`."""
-        from armillary.comm.trees import tree_down
+        """Walk the same tree back, where every node divides what it got; see `armillary.comm.collectives.trees`."""
+        from armillary.comm.collectives.trees import tree_down
 
         return tree_down(self, value, expand)
 
     def choose(self, **algorithm: str | Algorithm) -> Communicator:
-        """Take these algorithms from now on, by name or as functions: `comm.choose(allreduce="ring")`.
+        """Use these algorithms from now on, given by name or as functions: `comm.choose(allreduce="ring")`.
 
-        All ranks choose alike; sub-communicators inherit the choice.
+        All ranks make the same choice, and sub-communicators inherit it.
         """
         self._chosen = {**self._chosen, **chosen(algorithm)}
         return self
@@ -370,7 +385,7 @@ class Communicator:
     # Groups of ranks
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """The communicator of the ranks that give the same color, in the order of (key, rank); None for a rank that gives None."""
+        """Return the communicator of the ranks that give the same color, in the order of (key, rank); None for a rank that gives None."""
         mine = np.array([-1 if color is None else color, key], np.int64)
         if color is not None and color < 0:
             raise InputError(f"color: found {color}; expected a whole number from 0, or None")
@@ -382,40 +397,40 @@ class Communicator:
         return self._inherit(self._sub([i for _, i in members], ("split", self._made(), color)))
 
     def dup(self) -> Communicator:
-        """The same ranks, with messages of their own."""
+        """Return a communicator of the same ranks whose messages are kept apart from those of this one."""
         return self._inherit(self._sub(range(self.size), ("dup", self._made())))
 
     def split_bits(self, mask: int) -> Communicator:
-        """The communicator of the ranks that differ from this one only in the bits of `mask`."""
+        """Return the communicator of the ranks whose numbers differ from this one's only in the bits of `mask`."""
         found = self.split(self.rank & ~mask)
         assert found is not None
         return found
 
     def grid(self, rows: int, columns: int) -> ProcessGrid:
-        """The ranks as a matrix, row by row, with `row` and `col` communicators."""
-        from armillary.comm.process_grid import ProcessGrid
+        """Arrange the ranks as a matrix, row by row, with `row` and `col` communicators."""
+        from armillary.comm.topology.process_grid import ProcessGrid
 
         return ProcessGrid(self, rows, columns)
 
     def cart(self, dims: Sequence[int], periodic: Sequence[bool] | bool = False) -> Grid:
-        """The ranks as a box with neighbours along each axis."""
-        from armillary.comm.neighbours import Grid
+        """Arrange the ranks as a box with neighbours along each axis."""
+        from armillary.comm.topology.neighbours import Grid
 
         return Grid(self.dup(), dims, periodic)
 
     def graph(self, sources: Sequence[int], destinations: Sequence[int], weights: Any = None) -> Graph:
-        """Neighbours by name: the ranks that send to this one, and those that it sends to."""
-        from armillary.comm.neighbours import Graph
+        """Name the neighbours of this rank: the ranks that send to it, and those that it sends to."""
+        from armillary.comm.topology.neighbours import Graph
 
         return Graph(self.dup(), sources, destinations, weights)
 
     def local_range(self, n: int) -> range:
-        """Which of n items are this rank's, when they are dealt in blocks of ceil(n / size)."""
+        """Return which of n items belong to this rank when they are dealt in blocks of ceil(n / size)."""
         block = -(-n // self.size)
         return range(min(n, self.rank * block), min(n, (self.rank + 1) * block))
 
     def owner(self, i: int, n: int) -> int:
-        """The rank that has item i of n, dealt as in `local_range`."""
+        """Return the rank that has item i of n, dealt as in `local_range`."""
         if not 0 <= i < n:
             raise InputError(f"owner: found item {i}; expected 0 to {n - 1}")
         return i // -(-n // self.size)
@@ -423,39 +438,39 @@ class Communicator:
     # Time, memory, random numbers, counters
 
     def now(self) -> float:
-        """Seconds on this rank's clock."""
+        """Return the seconds on this rank's clock."""
         return time.perf_counter()
 
     def compute(self, seconds: float | None = None, flops: float | None = None, bytes: float | None = None) -> None:
-        """Work that takes this long: advances simulated time; returns at once where time is real."""
+        """Advance simulated time by work of this size. Where time is real it returns at once."""
 
     def charge(self, measured: bool = True) -> None:
-        """Charge the CPU time since the last call to simulated time; nothing where time is real."""
+        """Add the CPU time since the last call to simulated time. Where time is real it does nothing."""
 
     def alloc(self, shape: Any, dtype: Any = np.float64) -> Array:
-        """Zeros for transfers; the same on every rank where the backend has symmetric memory."""
+        """Allocate an array of zeros for transfers; it is symmetric memory if the backend has that."""
         return np.zeros(shape, dtype)
 
     @property
     def rng(self) -> np.random.Generator:
-        """This rank's random numbers, from the run's seed and the rank."""
+        """The random number generator of this rank, seeded by the run's seed and the rank."""
         if self._rng is None:
             self._rng = np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(self._seed, spawn_key=(self.rank,))))
         return self._rng
 
     def phase(self, name: str) -> AbstractContextManager[Counters]:
-        """`with comm.phase("exchange"):` counts what happens inside under that name."""
+        """Count what happens inside `with comm.phase("exchange"):` under that name."""
         return self._tally.phase(name, self.now)
 
     @property
     def counters(self) -> Mapping[str, Counters]:
-        """What this rank did, by phase; "" is outside any."""
+        """The counters of this rank by phase; "" stands for calls outside any phase."""
         return self._tally.phases
 
     def __getattr__(self, name: str) -> Callable[..., Plan]:
         if name.endswith("_init") and name[:-5] in _PLANNED:
             return partial(self._plan, name[:-5])
-        raise AttributeError(f"a communicator has no {name}")
+        raise AttributeError(f"a communicator has no attribute {name}")
 
     def _plan(self, call: str, *args: Any, **named: Any) -> Plan:
         if call in ("send", "recv"):
@@ -465,7 +480,16 @@ class Communicator:
 
     # Parts of the calls above
 
+    def _count_message(self, peer: int, nbytes: int) -> None:
+        """Count a call that sends `nbytes` bytes to rank `peer`."""
+        counters = self._tally.now
+        counters.calls += 1
+        if peer != self.rank and peer != PROC_NULL:
+            counters.messages += 1
+            counters.bytes += nbytes
+
     def _count(self, nbytes: int) -> None:
+        """Count a collective call with a payload of `nbytes` bytes."""
         counters = self._tally.now
         counters.calls += 1
         counters.collectives += 1
@@ -486,7 +510,7 @@ class Communicator:
 
     def _scan(self, collective: str, order: str | None, op: Op, mine: Array, answer: Array) -> None:
         if self._ordered(order):
-            from armillary.comm.reductions import linear_exscan, linear_scan
+            from armillary.comm.collectives.reductions import linear_exscan, linear_scan
 
             (linear_scan if collective == "scan" else linear_exscan)(self._shadow, mine, answer, op)
         else:
@@ -540,7 +564,7 @@ class Communicator:
     def _room(self, recv: Buffer, mine: Array, size: int | None = None) -> Array:
         answer = flat(recv, "recv", writable=True)
         if answer.dtype != mine.dtype:
-            raise InputError(f"recv: found an array of {answer.dtype}; expected {mine.dtype} as what is sent")
+            raise InputError(f"recv: found an array of {answer.dtype}; expected {mine.dtype}, the type of what is sent")
         if size is not None and answer.size != size:
             raise InputError(f"recv: found {answer.size} elements; expected {size}")
         return answer
@@ -548,7 +572,7 @@ class Communicator:
     def _same(self, room: Array, mine: Array, what: str) -> None:
         if room.size != mine.size or room.dtype != mine.dtype:
             raise InputError(
-                f"{what}: found {mine.size} of {mine.dtype} to send and room for {room.size} of {room.dtype}; expected the same"
+                f"{what}: found {mine.size} elements of {mine.dtype} to send and room for {room.size} of {room.dtype}; expected the same"
             )
 
     def _lengths(self, length: int) -> list[int]:
@@ -572,7 +596,7 @@ class Communicator:
         check_rank(root, self.size, "root")
 
     def _made(self) -> int:
-        """How many communicators were made of this one: the same number on all its ranks."""
+        """Count the communicators that were made from this one; the count is the same on all its ranks."""
         self._children += 1
         return self._children
 
@@ -581,5 +605,5 @@ class Communicator:
         return child
 
     def _neighbours(self, around: Neighbourhood) -> Any:
-        """What does exchanges between neighbours better than messages; None where nothing does."""
+        """Return an object that exchanges between neighbours better than messages do, or None."""
         return None

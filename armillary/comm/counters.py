@@ -1,4 +1,4 @@
-"""What a rank sent, counted where it calls: the same numbers on every backend."""
+"""Counters of what a rank sent. They are counted where the rank makes its calls, so every backend gives the same numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from dataclasses import dataclass
 class Counters:
     """What one rank did in one phase.
 
-    `calls`: calls that move data or wait for other ranks. `messages`: messages to other ranks, of point-to-point calls and of exchanges
-    (all-to-all, neighbours: one for each peer that gets at least one byte). `bytes`: payload for *other* ranks: of an exchange, all but
-    one's own block; of `bcast` and `scatter` at the root, of `reduce` and `gather` elsewhere, and of `allreduce`, `allgather` and `scan`:
-    the payload once, whatever the algorithm sends. `collectives`: collective calls. `seconds`: time inside `with comm.phase(...)`,
-    measured, or simulated on virtual ranks.
+    - `calls` counts the calls that move data or wait for other ranks.
+    - `messages` counts messages to other ranks: those of point-to-point calls, and those of exchanges (all-to-all, neighbours), where
+      every peer that gets at least one byte counts as one message.
+    - `bytes` counts the payload for *other* ranks. An exchange counts everything but the rank's own block. `bcast` and `scatter` count at
+      the root, `reduce` and `gather` count on the other ranks, and `allreduce`, `allgather` and `scan` count on every rank; each counts
+      its payload once, whatever the algorithm sends.
+    - `collectives` counts collective calls.
+    - `seconds` is the time inside `with comm.phase(...)`; it is measured, or simulated on virtual ranks.
     """
 
     calls: int = 0
@@ -27,7 +30,7 @@ class Counters:
 
 
 class Tally:
-    """The counters of one rank, by phase, shared by all its communicators; what happens outside any phase counts under ""."""
+    """The counters of one rank by phase, which all its communicators share. Calls outside any phase are counted under ""."""
 
     __slots__ = ("now", "phases")
 
@@ -37,7 +40,7 @@ class Tally:
 
     @contextmanager
     def phase(self, name: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[Counters]:
-        """Count under `name` inside; a phase inside a phase counts for itself alone."""
+        """Count under `name` inside the `with` block. Calls inside a nested phase count for the nested phase only."""
         outer = self.now
         self.now = inner = self.phases.setdefault(name, Counters())
         start = clock()

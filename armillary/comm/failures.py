@@ -1,14 +1,14 @@
-"""What can go wrong between ranks."""
+"""Errors between ranks."""
 
 from __future__ import annotations
 
 
 class CommError(Exception):
-    """Something that happened between ranks; bad arguments are an `InputError` instead."""
+    """Something went wrong between ranks. Bad arguments raise `InputError` instead."""
 
 
 class Truncated(CommError):
-    """A message was longer than the buffer that received it; `received` is None where the MPI library does not say."""
+    """A message was longer than the buffer that received it. `received` is None where the MPI library does not report the length."""
 
     def __init__(self, received: int | None, capacity: int) -> None:
         self.received = received
@@ -18,22 +18,22 @@ class Truncated(CommError):
 
 
 class Aborted(CommError):
-    """Another rank failed, so this one ends at its next call."""
+    """Another rank failed, so this rank ends at its next call."""
 
 
 class Deadlock(CommError):
-    """Every rank that has not ended waits for another one; the message names what each waits for."""
+    """Every rank that has not ended waits for another one. The message says what each of them waits for."""
 
 
 class Killed(CommError):
-    """The rank was ended by `kill`, to test what happens then."""
+    """The rank was ended by `Communicator.kill`, which simulates a fault."""
 
 
 class RankFailed(CommError):
-    """A rank ended with an exception, or was killed: which rank, what it raised, and where.
+    """A rank ended with an exception or was killed; the error says which rank, what it raised, and where.
 
-    `exception` is the exception itself where the rank ran in this process, and a `CommError` with its one line otherwise; it is the cause
-    of this error too.
+    `exception` is the exception itself if the rank ran in this process, and otherwise a `CommError` with its one-line text. It is also the
+    cause of this error.
     """
 
     def __init__(self, rank: int, exception: BaseException, trace: str = "") -> None:

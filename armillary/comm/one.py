@@ -1,14 +1,14 @@
-"""One rank: messages to itself are copies. The reference for what the calls mean."""
+"""One rank, whose messages to itself are copies. It is the reference for the meaning of the calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 from armillary.comm.result import Ran
-from armillary.comm.threads import run_threads
+from armillary.comm.task import Task
+from armillary.comm.threads.start import run_threads
 
 
-def run_one(program: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], ranks: int, seed: int, choice: dict[str, Any]) -> Ran:
-    """Run the program on one rank, on a thread of its own, so that waiting for a message that never comes is found out as `Deadlock`."""
-    return run_threads(program, args, named, 1, seed, choice)
+def run_one(task: Task) -> Ran:
+    """Run the program on one rank, on a thread of its own, so that waiting for a message that never comes ends as `Deadlock`."""
+    return run_threads(replace(task, ranks=1))

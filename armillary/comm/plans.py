@@ -1,4 +1,4 @@
-"""Calls prepared once and made many times."""
+"""Plans: calls that are prepared once and made many times."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from armillary.comm.failures import CommError
 
-#: Begins the call and gives what ends it.
+#: Begins the call and returns the function that ends it.
 Begin = Callable[[], Callable[[], Any]]
 
 
 class Plan:
-    """A call with its buffers, made each time by `start` and `wait`; a batch of transfers that stays the same.
+    """A prepared call with its buffers; each `start` followed by `wait` makes the call once.
 
-    Transfers, exchanges between neighbours and, on MPI, all collective calls are under way from `start` on. A collective that runs as an
-    algorithm over messages (on threads, or chosen by name) does its work in `wait`: no rank may then wait for another between its `start`
-    and its `wait`.
+    Transfers, exchanges between neighbours and, on MPI, `barrier`, `bcast` and `allreduce` are under way from `start` on. A collective
+    call that runs as an algorithm over messages does its work in `wait`, so no rank may wait for another one between its `start` and its
+    `wait`.
     """
 
     __slots__ = ("_begin", "_end")
@@ -26,14 +26,14 @@ class Plan:
         self._end: Callable[[], Any] | None = None
 
     def start(self) -> Plan:
-        """Begin; the buffers belong to the plan until `wait`."""
+        """Begin the call. The buffers belong to the plan until `wait`."""
         if self._end is not None:
             raise CommError("the plan was started already; wait for it first")
         self._end = self._begin()
         return self
 
     def wait(self) -> Any:
-        """End what `start` began; what the call itself would return."""
+        """End the call that `start` began, and return what the call itself would return."""
         if self._end is None:
             raise CommError("the plan was not started")
         end, self._end = self._end, None

@@ -1,4 +1,4 @@
-"""What a run on ranks gives back."""
+"""The result of a run on ranks."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class Ran(NamedTuple):
-    """What a backend hands over when its ranks have ended: what each returned, what each counted, messages that nobody received."""
+    """What a backend hands over when its ranks have ended: the value and the counters of each rank, and the messages nobody received."""
 
     values: list[Any]
     counters: Sequence[Mapping[str, Counters]]
     unreceived: list[str]
-    #: Simulated seconds, and what happened in them; None where time is real.
+    #: Simulated seconds and their timeline; None on backends whose time is real.
     seconds: float | None = None
     timeline: Timeline | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives: `values[i]` is what rank i returned, `counters[i]` what it sent, by phase."""
+    """The result of a run: `values[i]` is what rank i returned, and `counters[i]` says by phase what it sent."""
 
     values: list[Any]
     counters: Sequence[Mapping[str, Counters]]
-    #: Wall seconds of the whole run; simulated seconds on virtual ranks.
+    #: Wall-clock seconds of the whole run, or simulated seconds on virtual ranks.
     seconds: float
-    #: Messages that nobody received, in words.
+    #: One line of text for each message that nobody received.
     unreceived: list[str]
     backend: str
-    #: What happened on each rank, where virtual ranks were asked to keep it.
+    #: What happened on each rank, if virtual ranks were asked to record it.
     timeline: Timeline | None = None
 
     def __getitem__(self, rank: int) -> Any:
@@ -45,7 +45,7 @@ class Result:
         return len(self.values)
 
     def total(self, what: str, phase: str | None = None) -> float:
-        """One of the counters, summed over the ranks, of one phase or of all."""
+        """Return one of the counters, summed over the ranks, for one phase or for all phases."""
         if what not in Counters.__slots__:
             raise unknown("counter", what, Counters.__slots__)
         phases = [c for rank in self.counters for name, c in rank.items() if phase is None or name == phase]

@@ -1,57 +1,61 @@
-"""Memory that other ranks read and write: one-sided transfers."""
+"""Windows: memory that other ranks read and write by one-sided transfers."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.comm.buffers import Array, Buffer, flat
-from armillary.comm.operations import SUM, Op
+from armillary.comm.collectives.operations import SUM, Op
+from armillary.comm.messages.buffers import Array, Buffer, flat
 from armillary.errors import InputError
+
+if TYPE_CHECKING:
+    from armillary.comm.communicator import Communicator
 
 
 class Window:
-    """A piece of memory on every rank. `local` is this rank's; positions count elements.
+    """A piece of memory on every rank. `local` is this rank's own memory; positions count elements.
 
-    A `put`, `get` or `accumulate` is done at the next `flush` of that rank, or `fence` of all. `accumulate` is atomic for each element;
-    `with window.lock(rank):` keeps other ranks' locks of that rank's memory out.
+    A `put`, `get` or `accumulate` is complete after the next `flush` of that rank or the next `fence`. `accumulate` is atomic for each
+    element. `with window.lock(rank):` keeps other ranks from locking the memory of that rank.
     """
 
     #: This rank's memory.
     local: Array
+    _comm: Communicator
 
     def put(self, data: Buffer, rank: int, start: int = 0) -> None:
         """Write `data` into the memory of `rank`, from element `start`."""
         raise NotImplementedError
 
     def get(self, data: Buffer, rank: int, start: int = 0) -> Buffer:
-        """Read from the memory of `rank` into `data`."""
+        """Read from the memory of `rank`, from element `start`, into `data`."""
         raise NotImplementedError
 
     def accumulate(self, data: Buffer, rank: int, start: int = 0, op: Op = SUM) -> None:
-        """Combine the memory of `rank` with `data`."""
+        """Combine the memory of `rank`, from element `start`, with `data`."""
         raise NotImplementedError
 
     def flush(self, rank: int) -> None:
-        """Return when this rank's transfers with `rank` are done."""
+        """Return when this rank's transfers to and from `rank` are complete."""
         raise NotImplementedError
 
     def fence(self) -> None:
-        """Return when everybody's transfers are done; every rank calls it."""
+        """Return when the transfers of all ranks are complete. Every rank calls it."""
         raise NotImplementedError
 
     def lock(self, rank: int) -> AbstractContextManager[None]:
-        """Hold the memory of `rank` against other locks of it."""
+        """Return a context manager that holds the lock of the memory of `rank`."""
         raise NotImplementedError
 
     def view(self, rank: int) -> Array | None:
-        """The memory of `rank` itself where it is on the same node, else None."""
+        """Return the memory of `rank` itself if it is on the same node, else None."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give the memory back; every rank calls it."""
+        """Free the memory. Every rank calls it."""
 
     def __enter__(self) -> Window:
         return self
@@ -60,10 +64,14 @@ class Window:
         if exception[0] is None:
             self.close()
 
-    def _checked(self, data: Any, rank: int, start: int, size: int, writable: bool = False) -> Array:
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self._comm.size:
+            raise InputError(f"window: found rank {rank}; expected 0 to {self._comm.size - 1}")
+
+    def _checked(self, data: Any, rank: int, start: int, writable: bool = False) -> Array:
+        """Check a transfer between `data` and the memory of `rank`, and return `data` as a one-dimensional array."""
         array = flat(data, "data", writable=writable)
-        if not 0 <= rank < size:
-            raise InputError(f"window: found rank {rank}; expected 0 to {size - 1}")
+        self._check_rank(rank)
         if array.dtype != self.local.dtype:
             raise InputError(f"window: found data of {array.dtype}; expected {self.local.dtype}")
         if start < 0 or start + array.size > self.local.size:
@@ -72,7 +80,7 @@ class Window:
 
 
 def elements(nbytes: int, dtype: Any) -> tuple[int, np.dtype[Any]]:
-    """How many elements a window of `nbytes` has, and their type."""
+    """Return the number of elements of a window of `nbytes` bytes, and their type."""
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise InputError(f"window: found {kind}; expected numbers or bytes")

@@ -1,4 +1,4 @@
-"""Analogue memory arrays: what cells hold after programming, what a read gives, and what both cost.
+"""Analogue memory arrays: the conductances that cells hold after programming, the results of reads, and the cost of both.
 
 from armillary.crossbar import Crossbar
 bar = Crossbar(w, device="EpiRAM", seed=0)

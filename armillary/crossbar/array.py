@@ -1,8 +1,8 @@
-"""A matrix in crossbar arrays: cut into tiles, written once, multiplied in place.
+"""A matrix in crossbar arrays, which is cut into tiles, written once, and multiplied in place.
 
-A weight is the difference of two cells, g⁺ − g⁻ = w·(g_max − g_min), the unused one at g_min. Tiles without any weight are not made. A read
-drives the rows of all tiles with the inputs' voltages and converts the columns' currents; what tiles give for the same outputs is added
-digitally. With `correct`, further arrays hold what the first ones missed, scaled up.
+A weight is the difference of two cells, g⁺ − g⁻ = w·(g_max − g_min), with the unused one at g_min. Tiles without any weight are not made. A
+read drives the rows of all tiles with the voltages of the inputs and converts the currents of the columns; the results of tiles for the
+same outputs are added digitally. With `correct`, further arrays hold the scaled-up errors of the first ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .prices import Bill, Prices
 
 @dataclass(frozen=True)
 class Converters:
-    """Bits of the converters in and out; None is exact. The ADC's full scale is this quantile of currents seen in calibration."""
+    """The bits of the converters in and out, where None means exact. The full scale of the ADC is this quantile of the currents in
+    calibration.
+    """
 
     dac_bits: int | None = 8
     adc_bits: int | None = 8
@@ -32,12 +34,12 @@ class Converters:
             if bits is not None and not 1 <= bits <= 32:
                 raise InputError(f"{what}: found {bits}; expected 1 to 32, or None")
         if not 0 < self.quantile <= 1:
-            raise InputError(f"quantile: found {self.quantile}; expected above 0, at most 1")
+            raise InputError(f"quantile: found {self.quantile}; expected more than 0 and at most 1")
 
 
 @dataclass
 class _Layer:
-    """One set of tiles: the weights that the cells really hold, their sum of conductances for each row, the scale of what is added."""
+    """One set of tiles: the weights that the cells really hold, the sums of their conductances, and the scale of their contribution."""
 
     #: tiles × rows × columns, in units of g_max − g_min.
     held: Array
@@ -50,7 +52,7 @@ class _Layer:
     _parts: dict[tuple[int, ...], _Layer] = field(default_factory=dict)
 
     def of(self, live: list[int]) -> _Layer:
-        """These of its tiles; cut once for each choice, as the same halves of a matrix are read again and again."""
+        """A subset of the tiles, which is cached because the same halves of a matrix are read repeatedly."""
         key = tuple(live)
         if key not in self._parts:
             if len(self._parts) > 3:
@@ -62,9 +64,10 @@ class _Layer:
 class Crossbar:
     """y = matrix·x by analogue products.
 
-    `matrix` is m×n; its largest entry sets the scale. Programmed when made; `multiply` reads. `bill` says what both cost so far, `tiles`
-    how many arrays hold something. `exact_noise` draws noise for every cell of a read rather than for every column: slow, the same law.
-    `comm` are ranks over which tiles are dealt: all multiply together and get the same answer.
+    `matrix` is m×n, and its largest entry sets the scale. It is programmed on creation, and `multiply` reads it. `bill` holds the cost of
+    both so far, and `tiles` the number of arrays that hold weights. `exact_noise` draws noise for every cell of a read instead of every
+    column, which is slow and has the same distribution. `comm` are ranks over which the tiles are distributed; all multiply together and
+    get the same answer.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Crossbar:
     ) -> None:
         matrix = np.asarray(matrix, np.float64)
         if matrix.ndim != 2 or not np.isfinite(matrix).all():
-            raise InputError("matrix: found other than two dimensions, or numbers that are not finite; expected a finite matrix")
+            raise InputError("matrix: expected two dimensions and finite numbers")
         if tile < 1:
             raise InputError(f"tile: found {tile}; expected at least 1")
         if correct not in (0, 1, 2):
@@ -96,7 +99,7 @@ class Crossbar:
         self._comm = comm
         self._rng = self._stream(0, 0 if comm is None else comm.rank)
         self._unit = float(np.abs(matrix).max(initial=0.0)) or 1.0
-        #: (row, column) of each tile of this rank; how many there are in all.
+        #: The (row, column) of each tile of this rank, and the total number of tiles.
         self._own: list[tuple[int, int]] = []
         self.tiles = 0
         self._layers = self._write(self._lay_out(matrix / self._unit))
@@ -105,7 +108,7 @@ class Crossbar:
         return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(self._seed, spawn_key=key)))
 
     def _largest(self, value: float) -> float:
-        """Over all ranks."""
+        """The largest number over all ranks."""
         if self._comm is None:
             return value
         from armillary.comm import MAX
@@ -115,13 +118,13 @@ class Crossbar:
     # Writing
 
     def _lay_out(self, weights: Array) -> Array:
-        """Tiles with weights, dealt over the ranks block by block: tiles × inputs × outputs."""
+        """The tiles with weights, distributed over the ranks block by block: tiles × inputs × outputs."""
         t = self.tile
         m, n = weights.shape
         across, down = -(-n // t), -(-m // t)
         padded = np.zeros((down * t, across * t))
         padded[:m, :n] = weights
-        # Rows of a tile are driven by inputs, its columns give outputs: the matrix lies transposed in it.
+        # Inputs drive the rows of a tile and outputs are read from its columns, so a tile holds the transposed matrix.
         tiles = padded.reshape(down, t, across, t).transpose(0, 2, 3, 1)
         used = [(i, j) for i in range(down) for j in range(across) if tiles[i, j].any()]
         ranks, rank = (1, 0) if self._comm is None else (self._comm.size, self._comm.rank)
@@ -151,7 +154,7 @@ class Crossbar:
         span = kind.g_max - kind.g_min
         held, total, siemens = (np.empty(shape) for shape in (wanted.shape, wanted.shape[::2], wanted.shape[::2]))
         for index, weights in enumerate(wanted):
-            # Every tile draws from a stream of its own, so that dealing tiles over ranks changes nothing.
+            # Every tile draws from its own stream, so the distribution of tiles over ranks changes nothing.
             rng = self._stream(1, number, *self._own[index])
             plus = program(kind, kind.g_min + span * np.maximum(weights, 0), rng, self.verify)
             minus = program(kind, kind.g_min + span * np.maximum(-weights, 0), rng, self.verify)
@@ -168,12 +171,12 @@ class Crossbar:
             bill.cells += int(((cells.up + cells.down) > 0).sum())
             mean = (cells.conductance + kind.g_min) / 2
             bill.write_joules += float(((cells.up * kind.write_up**2 + cells.down * kind.write_down**2) * mean).sum()) * kind.pulse
-            # Rows one after the other, the cells of a row together, up before down.
+            # Rows are written one after another, the cells of a row together, and pulses up before pulses down.
             bill.write_seconds += float(cells.up.max(axis=1).sum() + cells.down.max(axis=1).sum()) * kind.pulse
 
     def _calibrate(self, layers: list[_Layer]) -> None:
-        """Each layer's full scale: the quantile of what random inputs at full voltage give."""
-        # Full voltage of either sign: what a sparse column gives at most must not be cut off.
+        """Sets the full scale of each layer to the quantile of the currents of random inputs at full voltage."""
+        # The voltages are full and of either sign, because the largest current of a sparse column must not be clipped.
         inputs = self._stream(2).choice([-1.0, 1.0], (16, self.tile))
         for layer in layers:
             found = float(np.quantile(np.abs(inputs @ layer.held), self.converters.quantile)) if layer.held.size else 0.0
@@ -182,7 +185,7 @@ class Crossbar:
     # Reading
 
     def multiply(self, x: Array, replicates: int = 1) -> Array:
-        """matrix·x as the arrays give it, the mean of `replicates` reads; every call draws its own noise."""
+        """matrix·x as the arrays compute it, as the mean of `replicates` reads; every call draws new noise."""
         x = np.asarray(x, np.float64)
         if x.shape != (self.shape[1],):
             raise InputError(f"x: found the shape {x.shape}; expected ({self.shape[1]},)")
@@ -230,7 +233,7 @@ class Crossbar:
         if kind.read_noise == 0.0:
             return 0.0
         if self.exact_noise:
-            # Both cells of a pair with the same share of the total: their own conductances are not kept apart.
+            # Both cells of a pair get the same share of the total, because their conductances are not stored separately.
             cells = np.sqrt(layer.total[:, None, :] / self.tile) * self._rng.normal(size=layer.held.shape)
             return kind.read_noise * (driven[:, None, :] @ cells)[:, 0, :]
         power = (driven**2).mean(axis=1, keepdims=True)
@@ -252,12 +255,12 @@ class Crossbar:
         conversions = driven.shape[0] * self.tile * bits_in
         bill.conversions += conversions
         bill.read_joules += conversions * self.bill.prices.conversion(bits_out) * (1 + self.bill.prices.dac_share)
-        # All tiles read at once; the bits of the inputs come one after the other.
+        # All tiles are read at once, and the bits of the inputs come one after another.
         bill.read_seconds += bits_in * (kind.read_time + -(-self.tile // self.bill.prices.adcs_per_tile) * self.bill.prices.adc_seconds)
         bill.reads += 1
 
     def as_linear_operator(self) -> Any:
-        """As SciPy's LinearOperator; each product is a read."""
+        """The crossbar as SciPy's LinearOperator; each product is a read."""
         from scipy.sparse.linalg import LinearOperator
 
         return LinearOperator(shape=self.shape, matvec=lambda x: self.multiply(np.ravel(x)), dtype=np.float64)

@@ -1,9 +1,10 @@
-"""Memory cells: what pulses make of their conductance, and what is left of a wish after writing and verifying.
+"""Memory cells: how pulses change their conductance, and how close writing and verifying come to a target.
 
-A cell stands at one of `levels` conductances from `g_min` to `g_max`, evenly spaced. A pulse moves it by about one level along a curve that
-flattens: after P of L pulses up, G = g_min + (g_max − g_min)·(1 − exp(−ν·P/L)) / (1 − exp(−ν)), with ν the device's nonlinearity; down
-likewise from the top. Every pulse adds noise of `cycle_noise` of the whole range; from cell to cell ν differs by `cell_noise` of itself.
-Devices and figures: MELISO+ (arXiv 2509.21137); that ν is the exponent of the curve is our reading of its nonlinearity label.
+A cell is at one of `levels` evenly spaced conductances from `g_min` to `g_max`. A pulse moves it by about one level along a curve that
+flattens: after P of L pulses up, G = g_min + (g_max − g_min)·(1 − exp(−ν·P/L)) / (1 − exp(−ν)), with ν the nonlinearity of the device;
+pulses down follow the same curve from the top. Every pulse adds noise of `cycle_noise` relative to the whole range, and ν varies between
+cells by `cell_noise` relative to itself. The devices and their figures come from MELISO+ (arXiv 2509.21137); that ν is the exponent of the
+curve is our interpretation of its nonlinearity label.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of cell: conductances in siemens, voltages in volts, times in seconds."""
+    """A kind of cell, with conductances in siemens, voltages in volts and times in seconds."""
 
     name: str
     g_max: float
@@ -31,7 +32,8 @@ class Device:
     pulse: float
     curve_up: float
     curve_down: float
-    #: Standard deviations: of a pulse, of the range; of a cell's curve, of itself; of a read, of each cell's current.
+    #: Standard deviations of a pulse (relative to the range), of a cell's curve (relative to itself), and of a read (relative to each
+    #: cell's current).
     cycle_noise: float
     cell_noise: float = 0.0
     read_noise: float = 0.005
@@ -52,7 +54,7 @@ class Device:
         return (self.g_max - self.g_min) / (self.levels - 1)
 
     def ideal(self) -> Device:
-        """The same cell without any noise, with as many levels as float64 tells apart."""
+        """The same cell without noise, with as many levels as float64 can distinguish."""
         return replace(self, levels=1 << 53, cycle_noise=0.0, cell_noise=0.0, read_noise=0.0, curve_up=0.0, curve_down=0.0)
 
 
@@ -83,7 +85,7 @@ def device(name: str | Device) -> Device:
 
 @dataclass(frozen=True)
 class Programmed:
-    """Cells after writing: their conductances, and the pulses that each took (up, down)."""
+    """Cells after writing: their conductances, and the pulses (up, down) that each took."""
 
     conductance: Array
     up: Array
@@ -91,18 +93,18 @@ class Programmed:
 
 
 def program(kind: Device, wanted: Array, rng: np.random.Generator, verify: int = 10) -> Programmed:
-    """Writes cells, all at `g_min` before, to the levels nearest to `wanted` (siemens).
+    """Writes cells, which are all at `g_min` before, to the levels nearest to `wanted` (in siemens).
 
-    After the first pulses each cell is read and corrected while it is off by more than half a level, at most `verify` times. Pulses add
-    noise, so that a correction goes only as far as it is expected to help: with noise of s levels a pulse, n pulses of e levels that are
-    missing leave (e − n)² + n·s² on average, which is least for n = e − s²/2.
+    After the first pulses, each cell is read and corrected while it is off by more than half a level, at most `verify` times. Pulses add
+    noise, so a correction goes only as far as it is expected to help: if e levels are missing and each pulse has noise of s levels, n
+    pulses leave an expected square error of (e − n)² + n·s², which is least for n = e − s²/2.
     """
     low, high, step = kind.g_min, kind.g_max, kind.step
     if wanted.size and (wanted.min() < low * (1 - 1e-12) or wanted.max() > high * (1 + 1e-12)):
-        raise InputError(f"wanted: found conductances outside {low:g} to {high:g} S; expected them inside")
+        raise InputError(f"wanted: found conductances outside {low:g} to {high:g} S; expected conductances inside the range")
     target = low + np.rint((wanted - low) / step) * step
     if kind.levels >= 1 << 50:
-        # Finer than float64's own steps: the wish itself.
+        # The levels are finer than the steps of float64, so the target itself is the level.
         target = np.clip(wanted, low, high)
     held = np.full(wanted.shape, low)
     up, down = np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, np.int64)
@@ -128,19 +130,21 @@ def program(kind: Device, wanted: Array, rng: np.random.Generator, verify: int =
 
 
 def _pushed(kind: Device, held: Array, pulses: Array, curve: Any) -> Array:
-    """Conductance after pulses up, from where the cell stands on its curve."""
+    """The conductance after pulses up, from the cell's position on its curve."""
     share = (held - kind.g_min) / (kind.g_max - kind.g_min)
     return kind.g_min + (kind.g_max - kind.g_min) * _further(share, pulses / (kind.levels - 1), curve)
 
 
 def _pulled(kind: Device, held: Array, pulses: Array, curve: Any) -> Array:
-    """Conductance after pulses down."""
+    """The conductance after pulses down."""
     share = (kind.g_max - held) / (kind.g_max - kind.g_min)
     return kind.g_max - (kind.g_max - kind.g_min) * _further(share, pulses / (kind.levels - 1), curve)
 
 
 def _further(share: Array, more: Array, curve: Any) -> Array:
-    """Where `more` of all pulses lead from a share of the way, on a curve (1 − e^(−νp)) / (1 − e^(−ν)); straight for ν = 0."""
+    """The position that `more` of all pulses reach from a given position, on the curve (1 − e^(−νp)) / (1 − e^(−ν)), which is straight for
+    ν = 0.
+    """
     curve = np.broadcast_to(np.asarray(curve, np.float64), share.shape)
     bent = np.abs(curve) > 1e-9
     whole = -np.expm1(-np.where(bent, curve, 1.0))

@@ -1,6 +1,6 @@
-"""Simulated time: an event loop, pools that activities share, networks of flows, timelines.
+"""Simulated time: an event loop, pools that activities share, networks of flows, and timelines.
 
-`Simulation` moves time; `Pool`, `Activity` and `Network` share bandwidth max-min fairly; `Timeline` keeps what happened.
+`Simulation` advances time; `Pool`, `Activity` and `Network` share bandwidth max-min fairly; `Timeline` records what happened.
 """
 
 import lazy_loader

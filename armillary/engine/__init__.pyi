@@ -1,3 +1,4 @@
+from .agenda import Agenda as Agenda
 from .channel import Channel as Channel
 from .channel import Clock as Clock
 from .channel import exponential as exponential

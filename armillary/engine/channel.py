@@ -1,7 +1,7 @@
-"""A message channel that delays, loses, doubles and reorders, and clocks that are wrong; all repeatable.
+"""A message channel that delays, loses, duplicates and reorders messages, and clocks that are wrong. Both are reproducible.
 
-Every draw of message m on a link comes from a hash of (seed, link, m, what is drawn), so what happens to one message does not depend on
-any other, nor on what a protocol does with them.
+Every draw of message m on a link comes from a hash of (seed, link, m, what is drawn), so the fate of a message depends neither on other
+messages nor on what a protocol does with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOSS, _DELAY, _DOUBLE, _DOUBLE_DELAY, _HELD = range(5)
 
 
 def draw(seed: int, link: str, message: int, what: int) -> float:
-    """A number from 0 up to 1 (excluded) that these four decide, and nothing else."""
+    """A number in [0, 1) that depends only on these four arguments."""
     text = f"{seed}/{message}/{what}/{link}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") / 2.0**64
 
@@ -34,24 +34,24 @@ def uniform(low: float, high: float) -> Callable[[float], float]:
 
 
 def exponential(mean: float, least: float = 0.0) -> Callable[[float], float]:
-    """Delays of `least` seconds and an exponential rest of `mean`, for `Channel(delay=...)`."""
+    """Delays of `least` seconds plus an exponential part with mean `mean`, for `Channel(delay=...)`."""
     return lambda u: least - mean * math.log1p(-u)
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens to one message: when copies of it arrive (none: lost), and why it is lost."""
+    """The fate of one message: when copies of it arrive (none if it is lost), and why it is lost."""
 
     arrivals: tuple[float, ...]
     lost: str | None = None
 
 
 class Channel:
-    """One direction between two nodes; `send(message)` calls `receive(message)` for each copy that arrives.
+    """One direction of a link between two nodes; `send(message)` calls `receive(message)` for each copy that arrives.
 
-    `delay`: seconds, or a function from a number in [0, 1) to seconds (its quantile function). `loss`, `duplicate`: probabilities. Messages
-    arrive in the order of sending, except that with probability `reorder` one is held back for `hold` seconds more while later ones
-    pass. While the link is down, in the intervals `down`, what is on it or put on it is lost.
+    `delay` is in seconds, or a quantile function from a number in [0, 1) to seconds. `loss` and `duplicate` are probabilities. Messages
+    arrive in the order of sending, except that with probability `reorder` one is held back for another `hold` seconds while later ones
+    pass. In the intervals `down` the link is down, and messages that are in flight or are sent are lost.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Channel:
         self.down = sorted((seconds(a, f"{link}: down"), float(b)) for a, b in down)
         if any(not a < b for a, b in self.down):
             raise InputError("down: expected intervals (from, to) that are not empty", where=link)
-        #: Messages sent, copies that arrived or will, messages of which none did.
+        #: The messages sent, the copies that arrived or will arrive, and the messages that are lost.
         self.sent = self.delivered = self.lost = 0
         self._last = 0.0
 
     def send(self, message: Any) -> Fate:
-        """Send now; what will happen to the message is known at once, to whoever simulates, not to who sends."""
+        """Sends a message now. Its fate is known at once to the simulation, but not to the sender."""
         fate = self._fate(self.sent)
         self.sent += 1
         self.delivered += len(fate.arrivals)
@@ -122,7 +122,7 @@ def _always(delay: float) -> Callable[[float], float]:
 
 
 class Clock:
-    """A node's clock: it shows `offset` + (1 + `drift`) · true seconds; drift 1e-5 gains ten microseconds a second."""
+    """The clock of a node, which shows `offset` + (1 + `drift`) · true seconds; a drift of 1e-5 gains ten microseconds per second."""
 
     def __init__(self, sim: Simulation, offset: float = 0.0, drift: float = 0.0) -> None:
         if not (math.isfinite(offset) and math.isfinite(drift) and drift > -1.0):
@@ -132,23 +132,23 @@ class Clock:
         self.drift = float(drift)
 
     def read(self) -> float:
-        """What it shows now."""
+        """The time that the clock shows now."""
         return self.offset + (1.0 + self.drift) * self.sim.now
 
     def true(self, shown: float) -> float:
-        """The true seconds at which it shows `shown`."""
+        """The true seconds at which the clock shows `shown`."""
         return (shown - self.offset) / (1.0 + self.drift)
 
     def step(self, by: float) -> None:
-        """Set it forward (or back), now."""
+        """Sets the clock forward (or back) now."""
         self.offset += by
 
     def slew(self, drift: float) -> None:
-        """Change its drift from now on; what it shows now does not jump."""
+        """Changes the drift from now on, without a jump."""
         shown = self.read()
         self.drift = drift
         self.offset = shown - (1.0 + drift) * self.sim.now
 
     def until(self, shown: float) -> float:
-        """Seconds to wait until it shows `shown`; 0 when it has."""
+        """The seconds until the clock shows `shown`, or 0 if it already has."""
         return max(self.true(shown) - self.sim.now, 0.0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_chrome(timeline: Timeline, path: Path) -> None:
-    """Write `{"displayTimeUnit": "ns", "traceEvents": [...]}`; times are microseconds with three digits."""
+    """Writes `{"displayTimeUnit": "ns", "traceEvents": [...]}`; times are microseconds with three digits."""
     try:
         with path.open("w", encoding="utf-8") as out:
             out.write('{"displayTimeUnit":"ns","traceEvents":[')
@@ -47,7 +47,7 @@ def _events(timeline: Timeline) -> Iterator[str]:
     for t, name, category, args, start, end in zip(
         *(s[k].tolist() for k in ("track", "name", "category", "args", "start", "end")), strict=True
     ):
-        # Both ends are rounded before they are subtracted, so that spans that meet still do.
+        # Both ends are rounded before they are subtracted, so that adjacent spans still meet.
         begin, until = round(start * 1e9), round(end * 1e9)
         yield (
             f'{{"ph":"X","name":{quoted[name]},"cat":{quoted[category]},{where[t]},"ts":{begin // 1000}.{begin % 1000:03d},'

@@ -1,7 +1,7 @@
-"""Things that happen once: an event is pending, then has happened, with a value or with an error.
+"""Events happen once: an event is pending until it happens, with a value or with an error.
 
-Whoever waits for an event goes on, in the order of asking, at the instant at which it happens. Waiting for one that has happened
-already does not block. A generator process waits with `yield event`, a spawned one with `event.wait()`.
+Processes that wait for an event continue, in the order in which they began to wait, at the instant at which it happens. Waiting for an
+event that has already happened does not block. A generator process waits with `yield event`, and a spawned one with `event.wait()`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class SimulationError(RuntimeError):
-    """A program that uses the engine wrongly: an event that happens twice, a wait outside a process."""
+    """The program uses the engine wrongly, for example with an event that happens twice or a wait outside a process."""
 
 
 class Deadlock(SimulationError):
-    """Nothing is left to happen and processes still wait; the message lists them and what they wait for."""
+    """Nothing is left to happen but processes still wait; the message lists them and what they wait for."""
 
 
 class Interrupted(Exception):
@@ -33,22 +33,21 @@ class Interrupted(Exception):
 
 
 def seconds(value: Any, what: str) -> float:
-    """`value` as simulated seconds; anything but a number from 0 up to infinity (excluded) is an `InputError`."""
+    """`value` as simulated seconds; anything but a finite number of 0 or more raises an `InputError`."""
     if value.__class__ is not float:
         try:
             value = float(value)
         except (TypeError, ValueError):
             raise InputError(f"{what}: found {value!r}; expected seconds") from None
     if not 0.0 <= value < math.inf:
-        raise InputError(f"{what}: found {value!r}; expected seconds, 0 or more")
+        raise InputError(f"{what}: found {value!r}; expected seconds of 0 or more")
     return value
 
 
 class Event:
-    """Something that happens once. `succeed(value)` or `fail(error)` makes it happen; either a second time is an error.
-
-    `callbacks` are called with the event, in the order in which they were added, once it has happened. A failed event that nobody
-    waits for by the end of its instant ends the run with its error.
+    """Something that happens once. `succeed(value)` or `fail(error)` makes it happen; a second call of either is an error. Once it has
+    happened, `callbacks` are called with the event, in the order in which they were added. If an event fails and nothing waits for it by
+    the end of that instant, the run ends with its error.
     """
 
     __slots__ = ("_error", "_heard", "callbacks", "name", "sim", "value")
@@ -56,28 +55,28 @@ class Event:
     def __init__(self, sim: Simulation, name: str | None = None) -> None:
         self.sim = sim
         self.name = name
-        #: Waiting for it, in order; None once it has happened.
+        #: The callbacks that wait for the event, in order; None once it has happened.
         self.callbacks: list[Callable[[Any], None]] | None = []
-        #: What it happened with; None before.
+        #: The value that it happened with, or None before.
         self.value: Any = None
         self._error: BaseException | None = None
         self._heard = False
 
     @property
     def happened(self) -> bool:
-        """True from the moment at which it succeeds or fails."""
+        """Whether the event has succeeded or failed."""
         return self.callbacks is None
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed with, None otherwise."""
+        """The error that the event failed with, or None."""
         return self._error
 
     def succeed(self, value: Any = None) -> Event:
-        """Make it happen now, with a value."""
+        """Makes the event happen now, with a value."""
         waiting = self.callbacks
         if waiting is None:
-            raise SimulationError(f"{self.describe()} has happened already")
+            raise SimulationError(f"{self.describe()} has already happened")
         self.callbacks = None
         self.value = value
         if waiting:
@@ -87,12 +86,12 @@ class Event:
         return self
 
     def fail(self, error: BaseException) -> Event:
-        """Make it happen now, with an error that is raised in whoever waits."""
+        """Makes the event happen now, with an error that is raised in every process that waits."""
         if not isinstance(error, BaseException):
             raise SimulationError(f"{self.describe()}: fail() takes an exception, not {error!r}")
         waiting = self.callbacks
         if waiting is None:
-            raise SimulationError(f"{self.describe()} has happened already")
+            raise SimulationError(f"{self.describe()} has already happened")
         self.callbacks = None
         self._error = error
         ready = self.sim._ready
@@ -105,7 +104,7 @@ class Event:
         return self
 
     def wait(self) -> Any:
-        """Block the spawned process that calls this until it has happened; its value, or its error raised."""
+        """Blocks the calling spawned process until the event has happened; returns its value or raises its error."""
         if self.callbacks is not None:
             self.sim._current()._park(self)
         if self._error is not None:
@@ -114,7 +113,7 @@ class Event:
         return self.value
 
     def describe(self) -> str:
-        """What it is, for messages: its name, or its kind."""
+        """A description for messages: the name of the event, or its kind."""
         return self.name or type(self).__name__.lower()
 
     def __repr__(self) -> str:
@@ -129,7 +128,7 @@ def _nobody_waited(event: Event) -> None:
 
 
 class Timeout(Event):
-    """An event that happens `delay` seconds from now, with `value`; `cancel()` stops it, and then it never happens."""
+    """An event that happens `delay` seconds from now, with `value`, unless `cancel()` stops it."""
 
     __slots__ = ("_handle", "delay")
 
@@ -139,16 +138,16 @@ class Timeout(Event):
         self._handle = sim.after(self.delay, self.succeed, value)
 
     def cancel(self) -> None:
-        """Never happen; no effect when it has happened."""
+        """Prevents the timeout; it has no effect if the timeout has happened."""
         self._handle.cancel()
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"timeout of {self.delay:g} s"
 
 
 class AnyOf(Event):
-    """Happens with the first of `events`; its value is that event. A failure that comes first fails it too."""
+    """Happens with the first of `events`, which is its value. If the first one fails, it fails too."""
 
     __slots__ = ("_waits", "events")
 
@@ -168,7 +167,7 @@ class AnyOf(Event):
         if self.callbacks is None:
             return
         for other in self.events:
-            # What fails later must not count as heard by this one.
+            # A later failure must not count as handled by this event.
             if other.callbacks is not None and self._first in other.callbacks:
                 other.callbacks.remove(self._first)
         if event._error is not None:
@@ -178,12 +177,12 @@ class AnyOf(Event):
             self.succeed(event)
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return "any of " + ", ".join(e.describe() for e in self.events[:5]) + ("…" if len(self.events) > 5 else "")
 
 
 class AllOf(Event):
-    """Happens with the last of `events`; its value is the list of their values, in the order given. The first failure fails it."""
+    """Happens with the last of `events`; its value is the list of their values, in the given order. The first failure fails it."""
 
     __slots__ = ("_left", "events")
 
@@ -215,5 +214,5 @@ class AllOf(Event):
             self.succeed([e.value for e in self.events])
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"all of {len(self.events)} events, {self._left} to come"

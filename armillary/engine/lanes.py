@@ -1,4 +1,4 @@
-"""Lanes: what serves one thing after the other at a rate, such as a compute stream, a directed link, a copy engine."""
+"""A lane serves one job after another at a rate, such as a compute stream, a directed link or a copy engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Job(Event):
-    """Work on a lane; happens when it is done. `start` and `end` are known as soon as it is asked for."""
+    """Work on a lane, as an event that happens when it is done. `start` and `end` are known as soon as it is requested."""
 
     __slots__ = ("end", "lane", "start", "work")
 
@@ -24,27 +24,27 @@ class Job(Event):
         self.end = end
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"{self.name or 'job'} on {self.lane.name} (from {self.start:g} to {self.end:g})"
 
 
 class Lane:
-    """Serves first come, first served: work w takes `latency` + w / `rate` seconds once everything before it is done. O(1) a job."""
+    """Serves jobs in order of arrival: work w takes `latency` + w / `rate` seconds after all earlier work is done. O(1) per job."""
 
     def __init__(self, sim: Simulation, rate: float, latency: float = 0.0, name: str = "lane", process: str = "lanes") -> None:
         self.sim = sim
         self.name = name
         self.rate = positive(rate, f"{name}: rate", infinite=True)
         self.latency = positive(latency, f"{name}: latency", zero=True)
-        #: When everything asked for so far is done.
+        #: When all work requested so far is done.
         self.free_at = sim.now
-        #: Seconds of work asked for so far.
+        #: Seconds of work requested so far.
         self.busy_s = 0.0
         self.jobs = 0
         self._process = process
 
     def serve(self, work: float, name: str | None = None, category: str = "", args: dict[str, Any] | None = None) -> Job:
-        """Ask for work; the job is an event that happens when it is done."""
+        """Requests work; the returned job is an event that happens when it is done."""
         amount = positive(work, f"{self.name}: work", zero=True)
         took = self.latency + amount / self.rate
         start = max(self.sim.now, self.free_at)

@@ -1,14 +1,13 @@
-"""Weighted max-min fair rates, as Numba loops over arrays; and the activities that finish next.
+"""Computes weighted max-min fair rates and the next activity to finish, in Numba loops over arrays.
 
-Activities a with weight p_a, rate cap c_a and usage u_{a,r} of pools r with capacity C_r get the rates x that maximise the smallest
-x_a / p_a, then the next smallest, and so on, subject to sum_a u_{a,r} x_a <= C_r and x_a <= c_a. Progressive filling: the pool (or cap)
-whose fill level (C_r - fixed) / sum(u p) over its unfixed activities is smallest fixes those activities; the pools that they touch are
-updated; and again. Levels only rise, so a heap of stale levels is enough: what comes out too early goes back in.
-
-Only what is connected to a change is solved again. A class of lower priority shares what the classes above it leave.
+Activities a with weight p_a, rate cap c_a and usage u_{a,r} of pools r with capacity C_r get the rates x that maximise the smallest x_a /
+p_a, then the next smallest, and so on, subject to sum_a u_{a,r} x_a <= C_r and x_a <= c_a. The method is progressive filling. The pool (or
+cap) with the smallest fill level (C_r - fixed) / sum(u p) over its unfixed activities fixes those activities; the pools that they use are
+updated, and the step repeats. Levels only rise, so a heap of stale levels is enough: a level that comes out too early goes back in. Only
+the part that is connected to a change is solved again. A class of lower priority shares what the classes above it leave.
 
 Activity a uses the pools `pool[a, :count]`, with usage `use[a, :count]`; `after` and `before` chain the places (a · width + k) of one pool
-together, so that both "pools of an activity" and "activities of a pool" are walked without search.
+together, so that the pools of an activity and the activities of a pool can be walked without search.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from armillary.kernels import loop
 
 # Columns of `activity` (float64) and `state` (int64) of `System`.
 WEIGHT, CAP, RATE, LEFT, SINCE, WORK, FINISH = range(7)
@@ -26,11 +26,11 @@ FIRST, SEEN, SLOT, KIND, DIRTY = range(5)
 # Slots of `number` (int64).
 STAMP, HEAPED, DIRTIED, SHIFT = range(4)
 SHARED, FATPIPE = 0, 1
-#: Work left below this part of the whole counts as done.
+#: Remaining work below this fraction of the whole counts as done.
 DONE = 1e-9
-#: A rate that changes by less than this part is left as it is.
+#: A rate that changes by less than this fraction is left as it is.
 SAME = 1e-12
-#: What is left of a pool below this part of it is rounding.
+#: Remaining capacity below this fraction of a pool is rounding error.
 NOISE = 1e-15
 
 
@@ -45,14 +45,14 @@ class System(NamedTuple):
     before: np.ndarray
     capacity: np.ndarray
     chain: np.ndarray
-    #: Activities by (finish, order), a binary heap of rows.
+    #: The activities by (finish, order), as a binary heap of rows.
     finishing: np.ndarray
     dirty: np.ndarray
     number: np.ndarray
 
 
 def system(activities: int, pools: int, width: int) -> System:
-    """Room for so many activities, each in up to `width` pools, a power of two."""
+    """A system with room for the given number of activities, each in up to `width` pools (a power of two)."""
     state = np.zeros((activities, 5), np.int64)
     state[:, PLACE] = -1
     chain = np.zeros((pools, 5), np.int64)
@@ -80,7 +80,7 @@ def enlarged(old: System, activities: int, pools: int, width: int) -> System:
     n, p, w = len(old.activity), len(old.capacity), old.pool.shape[1]
     new.activity[:n], new.state[:n] = old.activity, old.state
     new.pool[:n, :w], new.use[:n, :w] = old.pool, old.use
-    # Places are numbered by the width.
+    # The numbers of places depend on the width.
     for fresh, stale in ((new.after, old.after), (new.before, old.before)):
         fresh[:n, :w] = np.where(stale < 0, -1, stale // w * width + stale % w)
     first = old.chain[:, FIRST]
@@ -90,18 +90,20 @@ def enlarged(old: System, activities: int, pools: int, width: int) -> System:
     return new
 
 
-@njit(nogil=True, cache=True)
+@loop
 def touch(s, r):  # type: ignore[no-untyped-def]
-    """Have everything connected to pool r solved again."""
+    """Marks everything that is connected to pool r to be solved again."""
     if s.chain[r, DIRTY] == 0:
         s.chain[r, DIRTY] = 1
         s.dirty[s.number[DIRTIED]] = r
         s.number[DIRTIED] += 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def begin(s, now, rows, orders, classes, counts, pools, uses, numbers):  # type: ignore[no-untyped-def]
-    """Put activities in: `numbers` holds (weight, cap, work) of each, `pools` and `uses` those of all behind each other."""
+    """Inserts activities: `numbers` holds the (weight, cap, work) of each, and `pools` and `uses` hold those of all activities,
+    concatenated.
+    """
     shift = s.number[SHIFT]
     low = (1 << shift) - 1
     at = 0
@@ -136,9 +138,9 @@ def begin(s, now, rows, orders, classes, counts, pools, uses, numbers):  # type:
         _rise(s, s.state[a, PLACE])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def end(s, a):  # type: ignore[no-untyped-def]
-    """Take activity a out of its pools and of the heap."""
+    """Removes activity a from its pools and from the heap."""
     shift = s.number[SHIFT]
     low = (1 << shift) - 1
     for k in range(s.state[a, COUNT]):
@@ -163,13 +165,13 @@ def end(s, a):  # type: ignore[no-untyped-def]
     s.state[a, PLACE] = -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _earlier(s, a, b):  # type: ignore[no-untyped-def]
     x, y = s.activity[a, FINISH], s.activity[b, FINISH]
     return x < y or (x == y and s.state[a, ORDER] < s.state[b, ORDER])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _rise(s, place):  # type: ignore[no-untyped-def]
     a = s.finishing[place]
     while place > 0:
@@ -184,7 +186,7 @@ def _rise(s, place):  # type: ignore[no-untyped-def]
     s.state[a, PLACE] = place
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _sink(s, place):  # type: ignore[no-untyped-def]
     size = s.number[HEAPED]
     a = s.finishing[place]
@@ -204,15 +206,15 @@ def _sink(s, place):  # type: ignore[no-untyped-def]
     s.state[a, PLACE] = place
 
 
-@njit(nogil=True, cache=True)
+@loop
 def next_finish(s):  # type: ignore[no-untyped-def]
-    """When the next activity finishes at the rates of now; infinite when none does."""
+    """When the next activity finishes at the current rates; infinite if none does."""
     return s.activity[s.finishing[0], FINISH] if s.number[HEAPED] > 0 else np.inf
 
 
-@njit(nogil=True, cache=True)
+@loop
 def finished(s, now, out):  # type: ignore[no-untyped-def]
-    """Take out what is done at `now`; its rows are put into `out`, which has room for all, and counted."""
+    """Removes the activities that are done at `now`, writes their rows to `out`, which has room for all, and returns their number."""
     count = 0
     while s.number[HEAPED] > 0:
         a = s.finishing[0]
@@ -225,9 +227,11 @@ def finished(s, now, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def solve(s, now, lone):  # type: ignore[no-untyped-def]
-    """New rates of everything connected to what was touched, and of the activities `lone`; when the next one finishes."""
+    """Solves for the rates of everything that is connected to a marked pool, and of the activities `lone`; returns when the next one
+    finishes.
+    """
     s.number[STAMP] += 1
     stamp = s.number[STAMP]
     shift = s.number[SHIFT]
@@ -256,7 +260,7 @@ def solve(s, now, lone):  # type: ignore[no-untyped-def]
             expanded += 1
             for k in range(s.state[a, COUNT]):
                 r = s.pool[a, k]
-                # Pools that never bind do not connect.
+                # Pools that can never bind do not connect activities.
                 if s.chain[r, SEEN] != stamp and s.chain[r, KIND] == SHARED and s.capacity[r] < np.inf:
                     s.chain[r, SEEN] = stamp
                     pools[found] = r
@@ -278,7 +282,7 @@ def solve(s, now, lone):  # type: ignore[no-untyped-def]
     return next_finish(s)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _apply(s, now, member, rates):  # type: ignore[no-untyped-def]
     changed = 0
     for i in range(len(member)):
@@ -307,10 +311,11 @@ def _apply(s, now, member, rates):  # type: ignore[no-untyped-def]
             _sink(s, s.state[member[i], PLACE])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _fill(s, member, pools, rates):  # type: ignore[no-untyped-def]
-    # The part to solve is laid out afresh, small and dense: member i uses the pools user_pool[first[i]:first[i + 1]], pool q is used by
-    # the members pool_user[start[q]:start[q + 1]]. SLOT of a pool is its number here, -1 for those that do not bind or are elsewhere.
+    # The part to solve is copied to a small, dense layout: member i uses the pools user_pool[first[i]:first[i + 1]], pool q is used by the
+    # members pool_user[start[q]:start[q + 1]]. SLOT of a pool is its number in this layout, or -1 if it cannot bind or lies outside the
+    # part.
     n, p = len(member), len(pools)
     capacity, free = np.empty(p), np.empty(p)
     for q in range(p):
@@ -358,7 +363,7 @@ def _fill(s, member, pools, rates):  # type: ignore[no-untyped-def]
         noise = SAME
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _fill_class(  # type: ignore[no-untyped-def]
     first, user_pool, use, start, pool_user, pool_use, capacity, free, weight, cap, rank_of, rank, rates, noise
 ):
@@ -383,7 +388,7 @@ def _fill_class(  # type: ignore[no-untyped-def]
         for e in range(first[i], first[i + 1]):
             q = user_pool[e]
             if open_users[q] == 1:
-                # Alone in a pool, an activity is only capped by it.
+                # A pool with a single activity only caps it.
                 most = min(most, free[q] / use[e])
             else:
                 bound = True
@@ -404,7 +409,7 @@ def _fill_class(  # type: ignore[no-untyped-def]
         _sink_level(heap, size, level_of, place)
     while left > 0:
         if caps > 0 and (size == 0 or cap_level[capped[0]] <= level_of[heap[0]]):
-            # Levels in the heap are never too high, so no pool binds below this cap.
+            # Levels in the heap are never too high, so no pool can bind below this cap.
             i = capped[0]
             caps -= 1
             capped[0] = capped[caps]
@@ -423,7 +428,7 @@ def _fill_class(  # type: ignore[no-untyped-def]
             continue
         level = max(free[q], 0.0) / load[q]
         if level <= level_of[q] * (1.0 + 1e-9):
-            # Differences of many terms drift; before a pool binds, its sums are made anew.
+            # Differences of many terms drift, so the sums of a pool are computed again before it binds.
             used, total = 0.0, 0.0
             for e in range(start[q], start[q + 1]):
                 i = pool_user[e]
@@ -447,7 +452,7 @@ def _fill_class(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _fix(i, level, first, user_pool, use, free, load, open_users, weight, rates):  # type: ignore[no-untyped-def]
     rates[i] = level * weight[i]
     for e in range(first[i], first[i + 1]):
@@ -457,7 +462,7 @@ def _fix(i, level, first, user_pool, use, free, load, open_users, weight, rates)
         open_users[q] -= 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _sink_level(heap, size, level_of, place):  # type: ignore[no-untyped-def]
     i = heap[place]
     while True:
@@ -473,14 +478,14 @@ def _sink_level(heap, size, level_of, place):  # type: ignore[no-untyped-def]
     heap[place] = i
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _lower(level_of, i, j):  # type: ignore[no-untyped-def]
     return level_of[i] < level_of[j] or (level_of[i] == level_of[j] and i < j)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def users(s, r, out):  # type: ignore[no-untyped-def]
-    """Rows of the activities in pool r, newest first; their number, and the capacity that they use now."""
+    """Writes the rows of the activities in pool r, newest first; returns their number and the capacity that they use now."""
     shift = s.number[SHIFT]
     low = (1 << shift) - 1
     count, used = 0, 0.0

@@ -1,7 +1,7 @@
-"""A cluster's links as pools, and transfers over them as flows.
+"""The links of a cluster as pools, and transfers over them as flows.
 
-A flow first takes the latency of its path, holding nothing, then moves its bytes at a rate that it shares, max-min fairly, with whatever
-else uses the same links. Inside a node it uses the memory, or the links between its parts.
+A flow first waits for the latency of its path, without using it, and then moves its bytes at a rate that it shares max-min fairly with the
+other activities on the same links. Inside a node it uses the memory, or the links between its parts.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from armillary.errors import InputError, unknown
 if TYPE_CHECKING:
     from armillary.engine.simulation import Simulation
 
-#: A node by number, or text: "n17", "n17/device:3", "n17/socket:0", "n17/nic:2".
+#: A node by number, or text such as "n17", "n17/device:3", "n17/socket:0" or "n17/nic:2".
 Place: TypeAlias = int | str
 ROUTING = ("static", "ecmp")
 _PLACE = re.compile(r"n([0-9]{1,9})(?:/((?:device|socket|nic):[0-9]{1,9}))?")
-#: Routes that are kept.
+#: The number of routes that are cached.
 _MOST_ROUTES = 200_000
 
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """What published flow-level simulators correct; off by default, so that times can be checked by hand.
+    """The corrections of published flow-level simulators, which are off by default so that times can be checked by hand.
 
-    Latencies and bandwidths are multiplied by their factors; with `crosstraffic` c, a flow also uses the way back, c bytes for each of its
-    own (acknowledgements).
+    Latencies and bandwidths are multiplied by their factors; with `crosstraffic` c, a flow also uses the way back, with c bytes per byte of
+    its own (acknowledgements).
     """
 
     latency_factor: float = 1.0
@@ -50,18 +50,18 @@ class NetworkModel:
 
 @dataclass(frozen=True)
 class Route:
-    """A way: numbers of pools and how much each is used, seconds, and the most bytes/s that one flow gets on it."""
+    """A route: the numbers of its pools and the usage of each, its latency in seconds, and the most bytes/s of one flow."""
 
     pools: tuple[int, ...]
     uses: tuple[float, ...]
     latency: float
     cap: float = math.inf
-    #: The directed links of the network that it takes, in order.
+    #: The directed links of the network on the route, in order.
     links: tuple[int, ...] = ()
 
 
 class Flow(Activity):
-    """A transfer: an event that happens when the last byte has arrived; `rate`, `remaining` and `cancel()` as for any activity."""
+    """A transfer, as an event that happens when the last byte has arrived; `rate`, `remaining` and `cancel()` are those of any activity."""
 
     __slots__ = ("_lane", "_network", "destination", "nbytes", "source", "started")
 
@@ -70,7 +70,7 @@ class Flow(Activity):
     source: Place
     destination: Place
     nbytes: float
-    #: When it was asked for.
+    #: When the flow was requested.
     started: float
 
     def _done(self) -> None:
@@ -82,18 +82,18 @@ class Flow(Activity):
         self.fail(error)
 
     def cancel(self) -> None:
-        """Stop: it never happens, and its links are free for others; no effect once it has happened."""
+        """Stops the flow, which then never happens and frees its links; it has no effect once the flow has happened."""
         if self.callbacks is not None:
             super().cancel()
             self._network._arrived(self)
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"flow from {self.source} to {self.destination} ({self.remaining:g} of {self.nbytes:g} bytes left, rate {self.rate:g})"
 
 
 class _Fabric:
-    """One network of the cluster: its graph, the pools of its directed links, its routes."""
+    """One network of the cluster: its graph, the pools of its directed links, and its routes."""
 
     def __init__(self, network: Network, name: str) -> None:
         cluster = network.cluster
@@ -109,7 +109,7 @@ class _Fabric:
         if (rates <= 0).any():
             edge = int(np.flatnonzero(rates <= 0)[0]) >> 1
             raise InputError(f"edge {edge} has a rate of {self.graph.rate[edge]!r}; expected more than 0", where=f"network.{name}")
-        #: NaN where the file does not say; such links cannot be used.
+        #: NaN where the file does not state it; such links cannot be used.
         self.rates = rates * network.model.bandwidth_factor
         self.first = network.sim.sharing._new_pools(np.where(np.isnan(rates), 0.0, self.rates))
         through = described.switch.capacity if described.switch else None
@@ -118,7 +118,7 @@ class _Fabric:
             self.switches = network.sim.sharing._new_pools(np.full(self.graph.vertices, float(through)))
 
     def _with_directions(self, cluster: Cluster, rates: np.ndarray) -> None:
-        """NICs whose two directions differ."""
+        """Applies the rates of NICs whose two directions differ."""
         _, up = self.graph.attachment
         at = 0
         for group in cluster.groups:
@@ -132,7 +132,7 @@ class _Fabric:
             at += group.count * len(own)
 
     def endpoint(self, node: int, nic: int) -> int:
-        """Number of a node's NIC on this network; kept, because a large network is asked often."""
+        """The endpoint number of a node's NIC on this network, which is cached because large networks look it up often."""
         found = self._endpoints.get((node, nic))
         if found is None:
             found = self._endpoints[node, nic] = self.cluster.endpoint(node, nic, self.name)
@@ -146,8 +146,8 @@ class _Fabric:
 class Network:
     """Flows over the links of a cluster.
 
-    `routing="static"`: the shortest way, ties to the lowest edge, on fat trees D-mod-k. `"ecmp"`: a hash of (source, destination, flow
-    number, `seed`) picks among the shortest ways. A caller may give a flow its own path of pools.
+    `routing="static"` takes the shortest route, with ties broken by edge number, and D-mod-k on fat trees. With `"ecmp"`, a hash of
+    (source, destination, flow number, `seed`) picks among the shortest routes. A caller may give a flow its own path of pools.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Network:
         self.model = model or NetworkModel()
         self.routing = routing
         self.seed = seed
-        #: Flows asked for so far.
+        #: The number of flows requested so far.
         self.flows = 0
         self._fabrics: dict[str, _Fabric] = {}
         self._routes: dict[Any, Route] = {}
@@ -184,10 +184,10 @@ class Network:
         latency: float | None = None,
         also: Iterable[Pool] = (),
     ) -> Flow:
-        """Start a transfer of `nbytes`; 0 bytes take the latency only.
+        """Starts a transfer of `nbytes`; 0 bytes take only the latency.
 
-        `path` are pools to use instead of the route, whose `latency` is then 0 unless given; `rate` caps it, bytes/s; `on` names the
-        network where the cluster has several; `also` are further pools to hold (a disk at an end).
+        `path` lists pools to use instead of the route, whose `latency` is then 0 unless given. `rate` caps the flow in bytes/s, `on` names
+        the network if the cluster has several, and `also` lists further pools to use (such as a disk at one end).
         """
         self.flows += 1
         if path is not None:
@@ -215,7 +215,7 @@ class Network:
         return flow
 
     def route(self, source: Place, destination: Place, on: str | None = None) -> Route:
-        """The way from one place to another; kept."""
+        """The route from one place to another, which is cached."""
         key = (source, destination, on)
         found = self._routes.get(key)
         if found is None:
@@ -224,7 +224,7 @@ class Network:
             found = self._routes[key] = self._find(source, destination, on, 0)
         return found
 
-    # Pools by what they are
+    # Pools by name
 
     def fabric(self, on: str | None = None) -> _Fabric:
         """The graph, pools and router of one network."""
@@ -234,7 +234,7 @@ class Network:
         return self._fabrics[name]
 
     def link(self, number: int, on: str | None = None) -> Pool:
-        """The pool of a directed link: 2e runs from `u[e]` to `v[e]` of the network's graph, 2e + 1 back."""
+        """The pool of a directed link: 2e runs from `u[e]` to `v[e]` of the network's graph, and 2e + 1 runs back."""
         fabric = self.fabric(on)
         if not 0 <= number < len(fabric.rates):
             raise InputError(f"link {number} does not exist; expected 0 to {len(fabric.rates) - 1}", where=f"network.{fabric.name}")
@@ -260,7 +260,7 @@ class Network:
         return link
 
     def aggregation(self, switch: int, on: str | None = None) -> Pool:
-        """The pool of what a switch can combine in flight; one that cannot is an error."""
+        """The pool of the reductions in a switch; a switch that cannot reduce is an error."""
         fabric = self.fabric(on)
         described = self.cluster.networks[fabric.name].switch
         if described is None or not described.aggregate:
@@ -276,7 +276,7 @@ class Network:
         return self._named(("memory", node), float(tier.bandwidth) * tier.count, f"memory of node {node}")
 
     def storage(self, node: int, tier: str, operation: str = "read") -> Pool:
-        """The pool of a disk or file system, for `"read"` or `"write"`; one on the network is the same for all nodes."""
+        """The pool of a disk or file system, for `"read"` or `"write"`; all nodes share the pool of a file system on the network."""
         if operation not in ("read", "write"):
             raise unknown("operation", str(operation), ("read", "write"))
         found = self.cluster.node(node).memory(tier)
@@ -295,10 +295,10 @@ class Network:
             self._pools[key] = Pool(self.sim, capacity, name)
         return self._pools[key]
 
-    # Ways
+    # Routes
 
     def _place(self, place: Place) -> tuple[int, str | None]:
-        """(node, part of it or None)."""
+        """The (node, part of it or None) of a place."""
         found = self._places.get(place)
         if found is None:
             node, part = self._parsed(place)
@@ -337,7 +337,9 @@ class Network:
         return self._hops(node, tuple((h.kind, h.start, h.end, h.rate, h.latency) for h in hops))
 
     def _exit(self, node: int, part: str | None, network: str) -> tuple[int, tuple[Any, ...]]:
-        """The NIC by which a part of a node leaves, counted on that network, and the hops to it: least latency, then fewest hops."""
+        """The NIC by which a part of a node reaches a network, counted on that network, and the hops to it: least latency, then fewest
+        hops.
+        """
         if part is None:
             return 0, ()
         key = ("exit", self.cluster.node(node).group.name, part, network)
@@ -375,7 +377,7 @@ class Network:
             if math.isnan(rate) or math.isnan(late):
                 what = "rate" if math.isnan(rate) else "latency"
                 raise InputError(
-                    f"{what} of link {link} is unknown, and a flow from node {a} to node {b} needs it", where=f"network.{name}"
+                    f"{what} of link {link} is unknown, but a flow from node {a} to node {b} needs it", where=f"network.{name}"
                 )
             latency += late
             use[fabric.first + link] = use.get(fabric.first + link, 0.0) + 1.0
@@ -399,7 +401,7 @@ class Network:
                 continue
             capacity = float(rate) * self.model.bandwidth_factor
             if self._is_switch(node, kind, start, end):
-                # Through a switch a part sends to all others, and hears from all, by one port.
+                # A part sends to all others through one port of the switch, and receives from all through another.
                 pools.append(self._named(("out", node, kind, start), capacity, f"{kind} out of {start} of node {node}")._index)
                 pools.append(self._named(("in", node, kind, end), capacity, f"{kind} into {end} of node {node}")._index)
             else:

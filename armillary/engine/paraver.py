@@ -1,7 +1,7 @@
-"""A timeline as Paraver files: `.prv` (records by time), `.pcf` (what the numbers mean), `.row` (names).
+"""A timeline as Paraver files: `.prv` (records by time), `.pcf` (the meaning of the numbers) and `.row` (names).
 
-Processes of the timeline are nodes and tasks, threads are threads; each track has a CPU of its own. Span categories become states, span
-names, instants and counters become events, arrows become communications. Times are whole nanoseconds.
+The processes of the timeline become nodes and tasks, and its threads become threads; each track has its own CPU. Span categories become
+states; span names, instants and counters become events; arrows become communications. Times are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from armillary.errors import InputError
 if TYPE_CHECKING:
     from armillary.engine.timeline import Columns, Timeline
 
-#: Type of the event that says which span a thread is in; value 0 at its end.
+#: The type of the event that says which span a thread is in; its value is 0 at the end of the span.
 SPAN_EVENT = 50_000_001
-#: Type of the event that an instant is; counters have the types after it, one each.
+#: The type of instants; each counter has one of the types after it.
 INSTANT_EVENT = 50_000_002
 _DATE = re.compile(r"\d\d/\d\d/\d\d at \d\d:\d\d")
 
 
 def write_paraver(timeline: Timeline, path: Path, date: str) -> None:
-    """Write the three files; `path` names the `.prv`."""
+    """Writes the three files; `path` names the `.prv`."""
     if not _DATE.fullmatch(date):
         raise InputError(f'date: found "{date}"; expected dd/mm/yy at hh:mm')
     numbering = _Numbering(timeline)
@@ -43,7 +43,7 @@ def write_paraver(timeline: Timeline, path: Path, date: str) -> None:
 
 
 class _Numbering:
-    """Paraver counts from 1: processes as nodes and tasks, tracks as CPUs, threads within their task."""
+    """Numbers from 1, as Paraver counts: processes as nodes and tasks, tracks as CPUs, and threads within their task."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.tasks: dict[str, list[int]] = {}
@@ -58,7 +58,7 @@ class _Numbering:
 
 
 def _columns(columns: Columns) -> dict[str, np.ndarray]:
-    """Each column as an array, once."""
+    """Each column as an array, made once."""
     return {name: columns[name] for name in columns.names}
 
 
@@ -67,7 +67,7 @@ def _nano(seconds: np.ndarray) -> np.ndarray:
 
 
 def _states(timeline: Timeline) -> dict[int, int]:
-    """Number of the state for each category (as it stands in its column); 0 is idle."""
+    """The number of the state of each category (by its number in the column); 0 is idle."""
     return {int(c): k for k, c in enumerate(np.unique(timeline.spans["category"]).tolist(), 1)}
 
 
@@ -85,7 +85,7 @@ def _records(timeline: Timeline, numbering: _Numbering, date: str) -> Iterator[s
     start, end = _nano(s["start"]), _nano(s["end"])
     sent, received = _nano(a["sent"]), _nano(a["received"])
     times = np.concatenate([start, start, end, _nano(i["time"]), _nano(c["time"]), sent])
-    # At one time: states, what ends, what begins, the rest.
+    # At equal times the order is states, ends, beginnings, the rest.
     kinds = np.repeat([0, 2, 1, 3, 4, 5], [len(start), len(start), len(end), len(i["time"]), len(c["time"]), len(sent)])
     rows = np.concatenate([np.arange(len(x)) for x in (start, start, end, i["time"], c["time"], sent)])
     at, states, counter_types = numbering.thread, _states(timeline), _counter_types(timeline)

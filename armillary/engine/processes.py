@@ -1,8 +1,8 @@
-"""Processes: code that goes on in simulated time, as a generator or as a greenlet.
+"""A process is code that runs in simulated time, as a generator or as a greenlet.
 
-A generator yields what it waits for: an event, or seconds. A spawned function is plain code whose blocking calls (`sim.sleep`,
-`event.wait()`) park it; it runs on a greenlet, so that any depth of calls may block. Both are events that happen when they end, with
-what they return.
+A generator yields what it waits for, which is an event or seconds. A spawned function is plain code whose blocking calls (`sim.sleep`,
+`event.wait()`) suspend it; it runs on a greenlet, so that it may block at any depth of calls. Both are events that happen when they end,
+with their return value.
 """
 
 from __future__ import annotations
@@ -19,47 +19,48 @@ if TYPE_CHECKING:
 
 
 class Process(Event):
-    """Code that goes on in simulated time; happens when the code ends, with its result or its error."""
+    """Code that runs in simulated time; the event happens when the code ends, with its result or its error."""
 
     __slots__ = ("_later", "_resume", "_send", "_waits", "daemon")
 
-    #: What sends a value into a generator; None for a greenlet.
+    #: Sends a value into a generator; None for a greenlet.
     _send: Any
-    #: Called by the loop; does nothing unless `token` is what the process waits for, so what it no longer waits for may still call.
+    #: Called by the loop. It does nothing unless the process still waits for `token`, so events that it no longer waits for may still call
+    #: it.
     _wake: Callable[[Any], None]
 
     def __init__(self, sim: Simulation, name: str | None, daemon: bool) -> None:
         super().__init__(sim, name)
-        #: True when its waiting forever is no deadlock (a server).
+        #: Whether the process may wait forever without a deadlock (a server).
         self.daemon = daemon
-        # The event, the time up to which it sleeps, or the interruption that wakes it next.
+        # The event, the time of waking, or the interruption that wakes the process next.
         self._waits: Any = sim.now
         self._later: list[Interrupted] = []
-        # One bound method for its life: making one at each wait costs.
+        # One bound method for the life of the process, because making one at each wait costs time.
         self._resume = self._wake
         sim._processes[self] = None
         sim._ready.append(self)
 
     @property
     def alive(self) -> bool:
-        """True until it ends."""
+        """Whether the process has not ended yet."""
         return self.callbacks is not None
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, in words."""
+        """What the process waits for, in words."""
         if isinstance(self._waits, Event):
             return self._waits.describe()
         return "time to pass" if isinstance(self._waits, float) else "its turn"
 
     def describe(self) -> str:
-        """Its name, for messages."""
+        """The name of the process, for messages."""
         return self.name or "process"
 
     def interrupt(self, cause: object = None) -> None:
-        """Raise `Interrupted(cause)` in the process where it waits, at this instant; the event stays valid for others.
+        """Raises `Interrupted(cause)` in the process where it waits, at this instant; the event stays valid for others.
 
-        A process that has not started yet never does. Interrupting one that has ended, or the one that runs, is an error.
+        A process that has not started yet never starts. Interrupting a process that has ended, or the running one, is an error.
         """
         if self.callbacks is None:
             raise SimulationError(f"{self.describe()} has ended and cannot be interrupted")
@@ -98,7 +99,7 @@ class Process(Event):
         self.fail(error)
 
     def kill(self) -> None:
-        """End it where it stands: its `finally` and `with` blocks run, and it happens with None."""
+        """Ends the process where it is: its `finally` and `with` blocks run, and it happens with None."""
         raise NotImplementedError
 
     def _may_end(self) -> bool:
@@ -142,7 +143,7 @@ class GeneratorProcess(Process):
             sim.active = None
 
     def _wait_for(self, target: Any) -> None:
-        """Wait for what the generator yielded; one that has happened already sends it on at once."""
+        """Waits for what the generator yielded; if that event has already happened, the generator continues at once."""
         sim = self.sim
         while isinstance(target, Event):
             waiting = target.callbacks
@@ -159,7 +160,7 @@ class GeneratorProcess(Process):
         sim._insert(self._waits, self)
 
     def kill(self) -> None:
-        """End it where it stands: its `finally` and `with` blocks run, and it happens with None."""
+        """Ends the process where it is: its `finally` and `with` blocks run, and it happens with None."""
         if self._may_end():
             self._let_go()
             self._generator.close()
@@ -171,7 +172,7 @@ def _again(process: Process) -> None:
 
 
 class GreenletProcess(Process):
-    """A process that is a function on a greenlet of its own."""
+    """A process that is a function on its own greenlet."""
 
     __slots__ = ("_args", "_call", "_greenlet")
 
@@ -218,7 +219,7 @@ class GreenletProcess(Process):
             self._ended(value)
 
     def _park(self, event: Event) -> None:
-        """Switch to the loop until `event` has happened; called on the process's own greenlet."""
+        """Switches to the loop until `event` has happened; it is called on the process's own greenlet."""
         self._waits = event
         event.callbacks.append(self._resume)  # type: ignore[union-attr]
         woken = self.sim._hub.switch()
@@ -234,7 +235,7 @@ class GreenletProcess(Process):
             raise woken
 
     def kill(self) -> None:
-        """End it where it stands: its `finally` and `with` blocks run, and it happens with None."""
+        """Ends the process where it is: its `finally` and `with` blocks run, and it happens with None."""
         if not self._may_end():
             return
         self._let_go()

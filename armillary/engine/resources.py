@@ -1,10 +1,10 @@
-"""What only so many may hold at once: a resource, a semaphore, a barrier.
+"""Limits on concurrent use: a resource, a semaphore, and a barrier.
 
     with tool.request() as held:
         yield held          # in a spawned process: held.wait()
         yield 3.0
 
-A `with` block gives back, or withdraws, whatever way it is left; without one, call `release()`.
+A `with` block releases or withdraws the request however it is left; without one, call `release()`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _WAITS, _HELD, _GONE = 0, 1, 2
 
 
 def whole(value: object, what: str, least: int = 1) -> int:
-    """`value` as a whole number, `least` or more; anything else is an `InputError`."""
+    """`value` as a whole number of `least` or more; anything else raises an `InputError`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
-        raise InputError(f"{what}: found {value!r}; expected a whole number, {least} or more")
+        raise InputError(f"{what}: found {value!r}; expected a whole number of {least} or more")
     return int(value.__index__())
 
 
 @dataclass(frozen=True)
 class Preempted:
-    """Cause of the `Interrupted` that a holder gets: who took its place, and since when it held it."""
+    """The cause of the `Interrupted` that a holder gets: the request that took its place, and the time since which it held it."""
 
     by: Process | None
     since: float
 
 
 class Request(Event):
-    """A place in a resource: asked for, held (when it has happened), given back."""
+    """A place in a resource, which is requested, then held (once the event has happened), then released."""
 
     __slots__ = ("_number", "_state", "owner", "priority", "resource", "since")
 
@@ -56,14 +56,14 @@ class Request(Event):
         self.resource = resource
         #: Lower is more urgent.
         self.priority = priority
-        #: The process that asked, None outside processes.
+        #: The process that made the request, or None outside processes.
         self.owner = sim.active
-        #: When it was granted.
+        #: When the request was granted.
         self.since = 0.0
         self._state = _WAITS
 
     def release(self) -> None:
-        """Give the place back, or withdraw the request when it waits still; no effect the second time."""
+        """Releases the place, or withdraws the request if it still waits; a second call has no effect."""
         self.resource.release(self)
 
     cancel = release
@@ -75,15 +75,15 @@ class Request(Event):
         self.resource.release(self)
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"a place in {self.resource.name} ({self.resource.used} of {self.resource.capacity} held)"
 
 
 class Resource:
-    """`capacity` places; who asks when none is free waits, first come first served or by priority.
+    """`capacity` places; if none is free, requests wait in order of arrival or by priority.
 
-    With `policy="priority"`, lower priorities go first and, asked with `preempt=True`, take the place of the holder that is least
-    urgent, if it is less urgent; that one is interrupted with the cause `Preempted`.
+    With `policy="priority"`, lower numbers go first. A request with `preempt=True` takes the place of the least urgent holder if that
+    holder is less urgent; the holder is interrupted with the cause `Preempted`.
     """
 
     def __init__(self, sim: Simulation, capacity: int = 1, policy: str = "fifo", name: str = "resource") -> None:
@@ -93,25 +93,25 @@ class Resource:
         self.capacity = whole(capacity, f"{name}: capacity")
         self.policy = policy
         self.name = name
-        #: Places held.
+        #: The number of places held.
         self.used = 0
         self._ordered = policy == "priority"
         self._queue: deque[Request] = deque()
         self._urgent: list[tuple[float, int, Request]] = []
-        # Holders in the order of their grants; kept only where some may be preempted.
+        # The holders in the order of their grants, which are kept only if some may be preempted.
         self._holders: dict[Request, None] = {}
         self._waiting = 0
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """The requests that wait."""
         return self._waiting
 
     def request(self, priority: float = 0, *, preempt: bool = False) -> Request:
-        """Ask for a place; the request is an event that happens when it is held."""
+        """Requests a place; the request is an event that happens when the place is held."""
         request = Request(self, priority)
         if self.used < self.capacity:
-            # Places are only free when nobody waits.
+            # Places are free only if no request waits.
             self.used += 1
             request._state = _HELD
             request.callbacks = None
@@ -143,7 +143,7 @@ class Resource:
                 owner.interrupt(Preempted(request.owner, since))
 
     def release(self, request: Request) -> None:
-        """Give a place back, or withdraw a request that waits; no effect the second time."""
+        """Releases a place, or withdraws a request that waits; a second call has no effect."""
         if request._state == _HELD:
             request._state = _GONE
             self.used -= 1
@@ -170,7 +170,7 @@ class Resource:
 
 
 class Acquire(Event):
-    """Permits asked of a semaphore."""
+    """A request for permits of a semaphore."""
 
     __slots__ = ("_gone", "amount", "semaphore")
 
@@ -181,35 +181,37 @@ class Acquire(Event):
         self._gone = False
 
     def cancel(self) -> None:
-        """Stop asking; no effect when the permits were got."""
+        """Withdraws the request; it has no effect if the permits were granted."""
         if self.callbacks is not None and not self._gone:
             self._gone = True
             self.semaphore._serve()
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"{self.amount} of {self.semaphore.name} ({self.semaphore.free} free)"
 
 
 class Semaphore:
-    """`count` permits without owners: anyone may give back. First come, first served: a small request waits behind a large one."""
+    """`count` permits without owners, so any process may release them. Requests are served in order, so a small one waits behind a large
+    one.
+    """
 
     def __init__(self, sim: Simulation, count: int, name: str = "semaphore") -> None:
         self.sim = sim
         self.name = name
-        #: Permits that nobody has.
+        #: The number of free permits.
         self.free = whole(count, f"{name}: count", 0)
         self._queue: deque[Acquire] = deque()
 
     def acquire(self, amount: int = 1) -> Acquire:
-        """Ask for permits; the event happens when all of them were got."""
+        """Requests permits; the event happens when all of them are granted."""
         wanted = Acquire(self, whole(amount, f"{self.name}: amount"))
         self._queue.append(wanted)
         self._serve()
         return wanted
 
     def release(self, amount: int = 1) -> None:
-        """Give permits back, or add new ones."""
+        """Releases permits, or adds new ones."""
         self.free += whole(amount, f"{self.name}: amount")
         self._serve()
 
@@ -223,13 +225,13 @@ class Semaphore:
 
 
 class Barrier:
-    """Lets nobody pass until `parties` have arrived, then all at once; and again."""
+    """Holds processes until `parties` of them have arrived, releases them all at once, and starts again."""
 
     def __init__(self, sim: Simulation, parties: int, name: str = "barrier") -> None:
         self.sim = sim
         self.name = name
         self.parties = whole(parties, f"{name}: parties")
-        #: How often all have arrived.
+        #: The number of completed rounds.
         self.rounds = 0
         self.arrived = 0
         self._open = self._gate()
@@ -238,7 +240,7 @@ class Barrier:
         return _Gate(self)
 
     def arrive(self) -> Event:
-        """Arrive; the event happens, with the number of the round, when all have."""
+        """Arrives at the barrier; the event happens, with the number of the round, when all have arrived."""
         gate = self._open
         self.arrived += 1
         if self.arrived == self.parties:
@@ -249,7 +251,7 @@ class Barrier:
         return gate
 
     def wait(self) -> Any:
-        """Arrive and block the spawned process that calls this until all have."""
+        """Arrives at the barrier, and blocks the calling spawned process until all have arrived."""
         return self.arrive().wait()
 
 

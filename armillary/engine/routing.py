@@ -1,9 +1,8 @@
-"""One route at a time through a graph, from distances that are kept for each vertex where routes end.
+"""Finds one route at a time through a graph, from distances that are cached for each vertex where routes end.
 
-Which of several shortest ways a route takes:
-`first`: the one with the lowest edge number at each hop. `spread`: D-mod-k, the i-th choice of a route to endpoint d is d / (product of
-the earlier numbers of choices) modulo its number of choices, so that on a fat tree routes to neighbours go by different roots. `ecmp`: a
-hash of (source, destination, flow number, seed).
+Among several shortest routes, `first` takes the lowest edge number at each hop. `spread` is D-mod-k: the i-th choice of a route to endpoint
+d is d / (product of the earlier numbers of choices) modulo its number of choices, so that on a fat tree routes to neighbours use different
+roots. `ecmp` takes a hash of (source, destination, flow number, seed).
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import numpy as np
-from numba import njit
 
 from armillary.cluster import Graph
 from armillary.errors import InputError
+from armillary.kernels import loop
 
 FIRST, SPREAD, ECMP = 0, 1, 2
-#: Bytes of distances that are kept.
+#: The bytes of distances that are cached.
 _MOST_BYTES = 256_000_000
 
 
 class Router:
-    """Routes of one graph; what is found is kept, as much as fits."""
+    """The routes of one graph; distances are cached as far as they fit."""
 
     def __init__(self, graph: Graph, choice: int = FIRST, seed: int = 0) -> None:
         self.graph = graph
@@ -36,7 +35,7 @@ class Router:
         self._out = np.empty(64, np.int64)
 
     def route(self, source: int, target: int, flow: int = 0) -> list[int]:
-        """Directed links from one endpoint to another, in order; none when they are the same."""
+        """The directed links from one endpoint to another, in order; empty if they are the same."""
         if source == target:
             return []
         goal = int(self._root[target])
@@ -58,10 +57,10 @@ class Router:
         return [*([up] if up >= 0 else []), *inner, *([down ^ 1] if down >= 0 else [])]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def measure(first, neighbour, weight, root, distance):  # type: ignore[no-untyped-def]
-    """Put the weight of the shortest way from each vertex to `root` into `distance`, -1 where there is none."""
-    # A label is corrected until none can be: few rounds, as weights differ little.
+    """Writes the weight of the shortest path from each vertex to `root` into `distance`, or -1 if there is none."""
+    # Labels are corrected until none changes, which takes few rounds because weights differ little.
     distance[:] = -1
     distance[root] = 0
     queue = np.empty(len(distance), np.int64)
@@ -84,9 +83,9 @@ def measure(first, neighbour, weight, root, distance):  # type: ignore[no-untype
                     size += 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def walk(first, neighbour, link, weight, distance, x, goal, choice, source, target, flow, seed, out):  # type: ignore[no-untyped-def]
-    """Directed links downhill from x to `goal`, into `out`; how many."""
+    """Writes the directed links downhill from x to `goal` into `out`, and returns their number."""
     hops = 0
     digits = target
     state = _mixed(np.uint64(seed) ^ _mixed(np.uint64(source) ^ _mixed(np.uint64(target) ^ _mixed(np.uint64(flow)))))
@@ -120,7 +119,7 @@ def walk(first, neighbour, link, weight, distance, x, goal, choice, source, targ
     return hops
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _mixed(z):  # type: ignore[no-untyped-def]
     # splitmix64.
     z = z + np.uint64(0x9E3779B97F4A7C15)

@@ -1,7 +1,7 @@
-"""Pools and the activities that share them: links, disks, memory buses and cores are all the same here.
+"""Pools and the activities that share them; links, disks, memory buses and cores are all pools.
 
 An activity has work to do (bytes, flops) and uses one or more pools at one common rate. Rates are weighted max-min fair (`maxmin.py`).
-Several changes at one instant are solved once, after everything else of that instant; between changes an activity's work shrinks in
+Several changes at one instant are solved once, after everything else of that instant. Between changes the work of an activity shrinks in
 proportion to time, so nothing happens until the next one finishes.
 """
 
@@ -24,7 +24,7 @@ POLICIES = ("shared", "fatpipe")
 
 
 class LinkDown(Exception):
-    """The pool that an activity used has failed."""
+    """The pool that an activity uses has failed."""
 
     def __init__(self, pool: str) -> None:
         super().__init__(f"{pool} is down")
@@ -32,7 +32,7 @@ class LinkDown(Exception):
 
 
 def positive(value: object, what: str, *, zero: bool = False, infinite: bool = False) -> float:
-    """`value` as a float above 0 (or 0, where `zero`), finite unless `infinite`; anything else is an `InputError`."""
+    """`value` as a float above 0 (or 0 with `zero`), finite unless `infinite`; anything else raises an `InputError`."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -45,7 +45,8 @@ def positive(value: object, what: str, *, zero: bool = False, infinite: bool = F
 class Pool:
     """A capacity (bytes/s, flop/s) that activities share: a direction of a link, a disk, a memory bus, a group of cores.
 
-    `shared`: the rates of all activities together stay within the capacity. `fatpipe`: each alone does, so nobody is in another's way.
+    With `shared`, the rates of all activities together stay within the capacity. With `fatpipe`, each rate alone does, so activities do not
+    disturb each other.
     """
 
     def __init__(self, sim: Simulation, capacity: float, name: str = "pool", policy: str = "shared") -> None:
@@ -67,7 +68,7 @@ class Pool:
 
     @classmethod
     def split(cls, sim: Simulation, capacity: float, name: str = "pool") -> tuple[Pool, Pool]:
-        """Two directions that do not share: (there, back)."""
+        """Two independent directions: (there, back)."""
         return cls(sim, capacity, f"{name} there"), cls(sim, capacity, f"{name} back")
 
     def __repr__(self) -> str:
@@ -75,30 +76,30 @@ class Pool:
 
     @property
     def capacity(self) -> float:
-        """What it offers now."""
+        """The current capacity."""
         return float(self.sim.sharing.system.capacity[self._index])
 
     @property
     def used(self) -> float:
-        """What all activities together take of it now."""
+        """The capacity that all activities together use now."""
         return self.sim.sharing._users(self._index)[1]
 
     @property
     def activities(self) -> list[Activity]:
-        """Who uses it now, oldest first."""
+        """The activities that use the pool now, oldest first."""
         return self.sim.sharing._users(self._index)[0]
 
     @property
     def down(self) -> bool:
-        """True after `fail()`, until `restore()`."""
+        """Whether the pool has failed and was not restored."""
         return self._index in self.sim.sharing._down
 
     def use(self, work: float, **how: Any) -> Activity:
-        """An activity in this pool alone; keywords as for `Activity`."""
+        """Starts an activity in this pool alone; the keywords are those of `Activity`."""
         return Activity(self.sim, work, [self], **how)
 
     def set_capacity(self, capacity: float, at: float | None = None) -> None:
-        """Change what it offers, now or at a later time; 0 stalls its activities until there is more again."""
+        """Changes the capacity, now or at a later time; 0 stalls the activities until there is more."""
         number = positive(capacity, f"{self.name}: capacity", zero=True, infinite=True)
         if at is None:
             self.sim.sharing._set_capacity(self._index, number)
@@ -106,14 +107,14 @@ class Pool:
             self.sim.at(at, self.sim.sharing._set_capacity, self._index, number)
 
     def fail(self, at: float | None = None) -> None:
-        """Go down: activities that use it fail with `LinkDown`, and so do those that ask for it before `restore()`."""
+        """Fails the pool: activities that use it fail with `LinkDown`, and so do those that start before `restore()`."""
         if at is None:
             self.sim.sharing._fail(self._index, self.name)
         else:
             self.sim.at(at, self.sim.sharing._fail, self._index, self.name)
 
     def restore(self, at: float | None = None) -> None:
-        """Come up again, with the capacity that it has."""
+        """Restores the pool with its current capacity."""
         if at is None:
             self.sim.sharing._down.pop(self._index, None)
         else:
@@ -121,11 +122,11 @@ class Pool:
 
 
 class Activity(Event):
-    """Work that uses pools at one common rate; an event that happens when all of it is done.
+    """Work that uses pools at one common rate, as an event that happens when all of it is done.
 
-    `work` in the unit of the pools; `uses` a pool, several, or a mapping from pool to usage factor (an aggregation tree of k helpers uses
-    the switch's pool k times); `weight` its share against others; `cap` the most that its rate may be; activities of a higher `priority`
-    number only get what those of lower ones leave; `delay` seconds pass before it starts, holding nothing.
+    `work` is in the unit of the pools. `uses` is a pool, several pools, or a mapping from pool to usage factor (an aggregation tree of k
+    helpers uses the switch's pool k times). `weight` is its share relative to others, and `cap` limits its rate. Activities of a higher
+    `priority` number get only what those of lower numbers leave. The activity starts after `delay` seconds, during which it uses nothing.
     """
 
     __slots__ = ("_cap", "_handle", "_order", "_pools", "_priority", "_row", "_uses", "_weight", "work")
@@ -159,7 +160,7 @@ class Activity(Event):
         name: str | None,
     ) -> None:
         super().__init__(sim, name)
-        #: All there is to do.
+        #: The total work.
         self.work = work
         self._pools = pools
         self._uses = factors
@@ -195,7 +196,7 @@ class Activity(Event):
 
     @property
     def rate(self) -> float:
-        """Work a second now; 0 before it starts and after it ends."""
+        """The current work per second; 0 before the activity starts and after it ends."""
         if self._row < 0:
             return 0.0
         sharing = self.sim.sharing
@@ -204,7 +205,7 @@ class Activity(Event):
 
     @property
     def remaining(self) -> float:
-        """Work that is left to do."""
+        """The remaining work."""
         if self._row < 0:
             return 0.0 if self.callbacks is None and self._error is None else self.work
         sharing = self.sim.sharing
@@ -215,12 +216,12 @@ class Activity(Event):
         return max(float(row[maxmin.LEFT] - row[maxmin.RATE] * (self.sim.now - row[maxmin.SINCE])), 0.0)
 
     def set_cap(self, cap: float | None) -> None:
-        """Change the most that its rate may be; None for no limit."""
+        """Changes the limit of the rate; None means no limit."""
         self._cap = math.inf if cap is None else positive(cap, "cap", infinite=True)
         self._changed(maxmin.CAP, self._cap)
 
     def set_weight(self, weight: float) -> None:
-        """Change its share against others."""
+        """Changes the weight relative to others."""
         self._weight = positive(weight, "weight")
         self._changed(maxmin.WEIGHT, self._weight)
 
@@ -229,7 +230,7 @@ class Activity(Event):
             self.sim.sharing._change(self, column, value)
 
     def cancel(self) -> None:
-        """Stop: it never happens, and its pools are free for others; no effect once it has happened."""
+        """Stops the activity, which then never happens and frees its pools; it has no effect once the activity has happened."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -237,12 +238,12 @@ class Activity(Event):
             self.sim.sharing._end(self)
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return f"{self.name or 'activity'} ({self.remaining:g} of {self.work:g} left, rate {self.rate:g})"
 
 
 def checked_uses(sim: Simulation, uses: Pool | Iterable[Pool] | Mapping[Pool, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Numbers of the pools and how much each is used; a pool that is named twice is used twice."""
+    """The numbers of the pools and the usage of each; a pool that is named twice is used twice."""
     if isinstance(uses, Pool):
         return (uses._index,), (1.0,)
     pairs = uses.items() if isinstance(uses, Mapping) else ((pool, 1.0) for pool in uses)
@@ -255,28 +256,28 @@ def checked_uses(sim: Simulation, uses: Pool | Iterable[Pool] | Mapping[Pool, fl
 
 
 class Sharing:
-    """Shares the pools of one simulation out; made and found by `sim.sharing`."""
+    """Computes how activities share the pools of one simulation, which has it as `sim.sharing`."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.system = maxmin.system(64, 64, 8)
         self._pools = 0
-        #: By row: the activity that stands there, or None.
+        #: By row, the activity in it, or None.
         self._owner: list[Any] = [None] * 64
         self._rows = list(range(63, -1, -1))
         self._begun: list[Activity] = []
         self._lone: list[int] = []
-        #: Pools that have failed, with their names.
+        #: The pools that have failed, with their names.
         self._down: dict[int, str] = {}
         self._dirty = False
         self._asked = False
         self._finishing: Handle | None = None
         self._out = np.zeros(64, np.int64)
-        #: How often rates were solved.
+        #: The number of times that rates were solved.
         self.solves = 0
 
     def _new_pools(self, capacities: np.ndarray, fatpipe: bool = False) -> int:
-        """Add pools; the number of the first."""
+        """Adds pools and returns the number of the first."""
         first, self._pools = self._pools, self._pools + len(capacities)
         if self._pools > len(self.system.capacity):
             activities, width = self.system.pool.shape
@@ -327,7 +328,7 @@ class Sharing:
         self._settle()
 
     def _settle(self) -> None:
-        """Solve what has changed, so that rates are those of now."""
+        """Solves for whatever has changed, so that the rates are current."""
         if not self._dirty:
             return
         self._dirty = False
@@ -343,7 +344,7 @@ class Sharing:
         self._finishing = self.sim.at(finish, self._finish) if finish < math.inf else None
 
     def _finish(self) -> None:
-        # What began or changed at this instant is not in the rates yet: those of before hold up to now.
+        # Changes of this instant are not in the rates yet, so the previous rates hold up to now.
         self._finishing = None
         count = maxmin.finished(self.system, self.sim.now, self._out)
         done = [self._owner[row] for row in self._out[:count].tolist()]
@@ -400,9 +401,11 @@ def max_min(
     priorities: np.ndarray | None = None,
     fatpipe: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weighted max-min fair rates of activities that use `pools[a]`, each a list of numbers of `capacities`; one array, no simulation.
+    """Weighted max-min fair rates of activities as one array, without a simulation; `pools[a]` lists the indices into `capacities` that
+    activity a uses.
 
-    `uses` as `pools`, 1 without it; `caps` infinite without; lower `priorities` first; `fatpipe` says which pools are not shared.
+    `uses` has the shape of `pools`, and is 1 by default; `caps` are infinite by default; lower `priorities` go first; `fatpipe` says which
+    pools are not shared.
     """
     lists = [list(p) for p in pools]
     n = len(lists)
@@ -410,11 +413,11 @@ def max_min(
     factors = [[1.0] * len(p) for p in lists] if uses is None else [[positive(u, "uses") for u in x] for x in uses]
     flat = np.array([r for p in lists for r in p], np.int64)
     if np.isnan(capacity).any() or (capacity < 0).any():
-        raise InputError("capacities: expected numbers, 0 or more")
+        raise InputError("capacities: expected numbers of 0 or more")
     if len(flat) and (flat.min() < 0 or flat.max() >= len(capacity)):
         raise InputError(f"pools: expected numbers from 0 to {len(capacity) - 1}")
     if [len(p) for p in lists] != [len(u) for u in factors]:
-        raise InputError("uses: expected one for each pool of each activity")
+        raise InputError("uses: expected one number per pool of each activity")
     weight, cap = (
         np.ones(n) if weights is None else np.asarray(weights, float),
         np.full(n, np.inf) if caps is None else np.asarray(caps, float),

@@ -1,8 +1,8 @@
-"""The loop: what happens next in simulated time, always in the same order: (time, priority, order of insertion).
+"""The event loop, which orders everything in simulated time by (time, priority, order of insertion).
 
-What will happen at one time waits in one list, in the order of insertion, and a heap holds the times: the same order as a heap of
-everything, for less. What has a priority of its own waits in a second heap. Nothing asks the wall clock, and no decision
-hangs on a hash or an address, so a program gives the same numbers each time.
+Entries for one time wait in one list, in the order of insertion, and a heap holds the times; this gives the same order as a heap of all
+entries, at a lower cost. Entries with a priority of their own wait in a second heap. Nothing reads the wall clock, and no decision depends
+on a hash or an address, so a program gives the same numbers every time.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from armillary.engine.sharing import Sharing
     from armillary.engine.timeline import Timeline
 
-#: One step of priority in the key of an entry; insertion numbers stay far below it.
+#: One step of priority in the key of an entry, which is far above any insertion number.
 _STEP = 1 << 60
-#: Priorities that callers may use lie between this and its negative.
+#: The largest absolute value of a caller's priority.
 MOST_PRIORITY = 1000
-#: Processes that the message of a deadlock names before it counts the rest.
+#: The number of processes that the message of a deadlock names before it counts the rest.
 _SHOWN = 20
 
 
-#: What to call and with what, or a process that sleeps.
+#: A call and its arguments, or a process that sleeps.
 _Entry: TypeAlias = tuple[Callable[[Any], None], Any] | Process
 _FOREVER = math.inf
 
 
 class Handle:
-    """A call that will happen; `cancel()` makes it not happen, in O(1)."""
+    """A scheduled call; `cancel()` prevents it, in O(1)."""
 
     __slots__ = ("_args", "_call", "_sim", "time")
 
     def __init__(self, sim: Simulation, time: float, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._sim = sim
-        #: Simulated time at which it happens.
+        #: The simulated time of the call.
         self.time = time
         self._call: Callable[..., Any] | None = call
         self._args = args
 
     @property
     def pending(self) -> bool:
-        """True until it has happened or was cancelled."""
+        """Whether the call has neither happened nor been cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
-        """Do not happen; no effect when it has happened."""
+        """Prevents the call; it has no effect if the call has happened."""
         if self._call is not None:
             self._call = None
             self._args = ()
@@ -78,29 +78,29 @@ def _is_dead(entry: _Entry) -> bool:
 class Simulation:
     """Simulated time, in seconds from `start`, and everything that happens in it.
 
-    `timeline=True` keeps a `Timeline` of what flows and lanes do. As a context manager it ends every process on leaving.
+    `timeline=True` records flows and lanes in a `Timeline`. As a context manager, it ends every process on leaving.
     """
 
     def __init__(self, start: float = 0.0, *, timeline: bool = False) -> None:
-        #: Simulated seconds; only the loop changes it.
+        #: The current simulated time in seconds; only the loop changes it.
         self.now: float = seconds(start, "start")
-        #: The process that runs at this moment, None between processes.
+        #: The process that is running, or None between processes.
         self.active: Process | None = None
         self.timeline: Timeline | None = None
         if timeline:
             from armillary.engine.timeline import Timeline
 
             self.timeline = Timeline()
-        #: What happens at this instant, in order; what happens later, by time (one entry or a list), and the heap of those times.
+        #: The entries of this instant, in order; the later entries by time (one entry or a list); and the heap of those times.
         self._ready: deque[_Entry] = deque()
         self._slots: dict[float, _Entry | list[_Entry]] = {}
         self._times: list[float] = []
-        #: What has a priority: (time, key, entry), a heap.
+        #: The entries with a priority, as a heap of (time, key, entry).
         self._special: list[tuple[float, int, _Entry]] = []
         self._next = itertools.count(1).__next__
-        #: Alive processes, in the order in which they were made.
+        #: The processes that are alive, in the order in which they were made.
         self._processes: dict[Process, None] = {}
-        #: Entries that will do nothing, about, and how many are borne before they are thrown out.
+        #: The approximate number of dead entries, and the number at which they are removed.
         self._dead = 0
         self._bearable = 64
         self._running = False
@@ -117,7 +117,7 @@ class Simulation:
     # Calls
 
     def at(self, time: float, call: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
-        """Call `call(*args)` at simulated `time`; at one time lower priorities come first, then the order of asking."""
+        """Schedules `call(*args)` at simulated `time`; at equal times, lower priorities come first, and then earlier requests."""
         time = seconds(time, "at")
         if time < self.now:
             raise InputError(f"at: found {time!r}; expected a time from now on, {self.now!r}")
@@ -131,7 +131,7 @@ class Simulation:
         return handle
 
     def after(self, delay: float, call: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
-        """Call `call(*args)` `delay` seconds from now."""
+        """Schedules `call(*args)` `delay` seconds from now."""
         if delay.__class__ is not float or not 0.0 <= delay < math.inf:
             delay = seconds(delay, "after")
         if priority:
@@ -154,13 +154,13 @@ class Simulation:
             self._slots[time] = [slot, entry]  # type: ignore[list-item]
 
     def _at_last(self, call: Callable[[Any], None], argument: Any) -> None:
-        """Call after everything else of this instant."""
+        """Schedules a call after everything else of this instant."""
         heappush(self._special, (self.now, (MOST_PRIORITY + 1) * _STEP + self._next(), (call, argument)))
 
     # Events and processes
 
     def event(self, name: str | None = None) -> Event:
-        """An event that the program makes happen."""
+        """An event that the program triggers."""
         return Event(self, name)
 
     def timeout(self, delay: float, value: Any = None) -> Timeout:
@@ -176,14 +176,14 @@ class Simulation:
         return AllOf(self, events)
 
     def process(self, generator: Generator[Any, Any, Any], *, name: str | None = None, daemon: bool = False) -> Process:
-        """Start a generator as a process, at this instant; it yields an `Event`, seconds, or None (let others of this instant go on).
+        """Starts a generator as a process, at this instant; it yields an `Event`, seconds, or None (to let others of this instant run).
 
-        A `daemon` may wait forever: it is left out when deadlocks are looked for.
+        A `daemon` may wait forever, because it does not count in the detection of deadlocks.
         """
         return GeneratorProcess(self, generator, name, daemon)
 
     def spawn(self, call: Callable[..., Any], *args: Any, name: str | None = None, daemon: bool = False) -> Process:
-        """Start `call(*args)` as a process on a greenlet, at this instant; it waits with `sim.sleep(s)` and `event.wait()`."""
+        """Starts `call(*args)` as a process on a greenlet, at this instant; it waits with `sim.sleep(s)` and `event.wait()`."""
         if self._hub is None:
             from greenlet import getcurrent  # type: ignore[import-untyped]
 
@@ -191,7 +191,7 @@ class Simulation:
         return GreenletProcess(self, call, args, name, daemon)
 
     def sleep(self, delay: float) -> None:
-        """Block the spawned process that calls this for `delay` seconds."""
+        """Blocks the calling spawned process for `delay` seconds."""
         self._current()._sleep(seconds(delay, "sleep"))
 
     def _current(self) -> GreenletProcess:
@@ -201,7 +201,7 @@ class Simulation:
 
     @property
     def sharing(self) -> Sharing:
-        """What shares the pools of this simulation out among activities; made when first asked for."""
+        """Computes how activities share the pools of this simulation; it is made on first use."""
         if self._sharing is None:
             from armillary.engine.sharing import Sharing
 
@@ -211,10 +211,10 @@ class Simulation:
     # The loop
 
     def run(self, until: float | Event | None = None) -> Any:
-        """Let time pass: until nothing is left, until a time (what is due then has not happened yet), or until an event happens.
+        """Advances time until nothing is left, until a time (whose own entries have not happened yet), or until an event happens.
 
-        With an event, its value is returned, or its error raised. When nothing is left and processes still wait, `Deadlock` says
-        which and for what; a run until a time does not ask.
+        With an event, its value is returned or its error is raised. If nothing is left but processes still wait, `Deadlock` lists them and
+        what they wait for; a run until a time does not check this.
         """
         if self._running:
             raise SimulationError("run() inside run()")
@@ -252,7 +252,7 @@ class Simulation:
         return None
 
     def _take_over(self) -> None:
-        """Have spawned processes return to whoever runs the loop now."""
+        """Makes spawned processes return to the current caller of the loop."""
         from greenlet import getcurrent
 
         hub = getcurrent()
@@ -275,7 +275,7 @@ class Simulation:
             elif ready:
                 entry = take()
             elif times and not special and not self._dead:
-                # As `_advance` does, for the usual case.
+                # The usual case of `_advance`, inlined.
                 entry = forget(times[0], None)
                 if entry is None:
                     pop(times)
@@ -292,7 +292,7 @@ class Simulation:
             if entry.__class__ is tuple:
                 entry[0](entry[1])
                 continue
-            # A process that slept. The usual one is a generator that sleeps again: done here, without a call.
+            # A process that slept. It is usually a generator that sleeps again, which is handled here without a call.
             if (send := entry._send) is None:
                 entry._resume(entry._waits)
                 continue
@@ -317,7 +317,7 @@ class Simulation:
             self.active = None
 
     def _advance(self) -> bool:
-        """Go to the next time at which something happens; false when there is none. Cancelled entries do not move time."""
+        """Moves to the next time at which something happens; returns false if there is none. Cancelled entries do not advance time."""
         special, times, slots = self._special, self._times, self._slots
         while True:
             if self._dead:
@@ -351,14 +351,14 @@ class Simulation:
         raise Deadlock(f"deadlock at {self.now!r} s: " + "; ".join(lines))
 
     def peek(self) -> float:
-        """Time at which something happens next, as far as is known now; infinite when nothing is left."""
+        """The time of the next entry, as far as is known now; infinite if nothing is left."""
         if self._ready:
             return self.now
         self._throw_out()
         return min(self._times[0] if self._times else math.inf, self._special[0][0] if self._special else math.inf)
 
     def close(self) -> None:
-        """End every process that is alive, newest first, and forget what would have happened; not to be used after that."""
+        """Ends every process that is alive, newest first, and discards all entries; the simulation cannot be used afterwards."""
         for process in reversed(list(self._processes)):
             process.kill()
         for waiting in (self._ready, self._slots, self._times, self._special):
@@ -366,20 +366,20 @@ class Simulation:
         self._dead = 0
 
     def _forget(self, process: Process, time: float) -> None:
-        """Have a process that sleeps until `time` not wake."""
+        """Prevents a process that sleeps until `time` from waking."""
         if time == self.now:
             self._ready.remove(process)
             return
         left = _listed(self._slots[time])
         left.remove(process)
-        # The time stays in the heap; one without entries is passed over.
+        # The time stays in the heap; a time without entries is skipped.
         if left:
             self._slots[time] = left
         else:
             del self._slots[time]
 
     def _lose(self, entries: int) -> None:
-        """Count entries that will do nothing, and throw them out when they are about half of all."""
+        """Counts dead entries, and removes them when they are about half of all."""
         self._dead += entries
         if self._dead > self._bearable:
             self._throw_out()

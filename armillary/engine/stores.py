@@ -1,7 +1,7 @@
-"""Where things and amounts wait to be taken: a store, a queue, a level, a mailbox.
+"""Buffers of items and amounts: a store, a queue, a level, and a mailbox.
 
-Each request is an event; one that can be served at once has happened when it is returned, and waiting for it does not block. A request
-that was given up must be withdrawn with `cancel()`, or made in a `with` block.
+Each request is an event; one that can be served at once has already happened when it is returned, and waiting for it does not block. A
+request that is no longer wanted must be withdrawn with `cancel()`, or made in a `with` block.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Want(Event):
         self._at = at
         self._gone = False
         self._matches = matches
-        #: What is put; None for a request to get, the amount for a level.
+        #: The item to put, None for a request to get, or the amount for a level.
         self.item = item
 
     def cancel(self) -> None:
-        """Stop asking; no effect once it has happened."""
+        """Withdraws the request; it has no effect once the request has happened."""
         if self.callbacks is not None and not self._gone:
             self._gone = True
             self._at._withdrawn()
@@ -50,21 +50,21 @@ class Want(Event):
         self.cancel()
 
     def describe(self) -> str:
-        """What it is, for messages."""
+        """A description for messages."""
         return self._at._says(self)
 
 
 class Store:
-    """A queue of things with room for `capacity` of them; puts wait for room and gets for things, first come first served.
+    """A queue of items with room for `capacity` of them; puts wait for room and gets wait for items, in order of arrival.
 
-    `get(matches)` takes the first thing for which `matches(thing)` is true; gets that find nothing do not stop those behind them.
+    `get(matches)` takes the first item for which `matches(item)` is true; a get that finds nothing does not block those behind it.
     """
 
     def __init__(self, sim: Simulation, capacity: float = math.inf, name: str = "store") -> None:
         self.sim = sim
         self.name = name
         self.capacity = capacity if capacity == math.inf else whole(capacity, f"{name}: capacity")
-        #: What it holds, first in first.
+        #: The items, oldest first.
         self.items: deque[Any] = deque()
         self._puts: deque[Want] = deque()
         self._gets: deque[Want] = deque()
@@ -73,14 +73,14 @@ class Store:
         return len(self.items)
 
     def put(self, item: Any) -> Want:
-        """Put something in; the event happens when there was room."""
+        """Puts an item in; the event happens when there is room."""
         want = Want(self, item)
         items = self.items
         if not self._puts and len(items) < self.capacity:
             want.callbacks = None
             gets = self._gets
             if gets and not items:
-                # The usual case: someone waits and nothing is there.
+                # The usual case, in which a get waits and the store is empty.
                 get = gets[0]
                 if get._matches is None and not get._gone:
                     gets.popleft()
@@ -94,7 +94,7 @@ class Store:
         return want
 
     def get(self, matches: Callable[[Any], bool] | None = None) -> Want:
-        """Take the first thing, or the first that `matches`; it is the value of the event."""
+        """Takes the first item, or the first that `matches`; it becomes the value of the event."""
         want = Want(self, None, matches)
         if matches is None and not self._gets and self.items:
             want.callbacks = None
@@ -147,7 +147,7 @@ class Store:
 
 
 class Queue:
-    """A store without bounds or filters, at no simulated cost: `put` is a plain call and gives no event."""
+    """A store without bounds or filters, whose `put` is a plain call that returns no event."""
 
     def __init__(self, sim: Simulation, name: str = "queue") -> None:
         self.sim = sim
@@ -159,7 +159,7 @@ class Queue:
         return len(self.items)
 
     def put(self, item: Any) -> None:
-        """Put something in."""
+        """Puts an item in."""
         while self._gets:
             get = self._gets.popleft()
             if not get._gone:
@@ -168,7 +168,7 @@ class Queue:
         self.items.append(item)
 
     def get(self) -> Want:
-        """Take the first thing; it is the value of the event."""
+        """Takes the first item; it becomes the value of the event."""
         want = Want(self, None)
         if self.items:
             want.callbacks = None
@@ -185,7 +185,7 @@ class Queue:
 
 
 class Level:
-    """A continuous amount between 0 and `capacity`: fuel, bytes of buffer, credits. First come, first served on each side."""
+    """A continuous amount between 0 and `capacity`, such as fuel, bytes of a buffer or credits. Puts and gets are each served in order."""
 
     def __init__(self, sim: Simulation, capacity: float = math.inf, amount: float = 0.0, name: str = "level") -> None:
         self.sim = sim
@@ -195,17 +195,17 @@ class Level:
         self.capacity = float(capacity)
         if not 0 <= amount <= self.capacity:
             raise InputError(f"{name}: amount: found {amount!r}; expected 0 to {self.capacity!r}")
-        #: What is there now.
+        #: The current amount.
         self.amount = float(amount)
         self._puts: deque[Want] = deque()
         self._gets: deque[Want] = deque()
 
     def put(self, amount: float) -> Want:
-        """Add an amount; the event happens when there was room for all of it."""
+        """Adds an amount; the event happens when there is room for all of it."""
         return self._ask(self._puts, amount)
 
     def get(self, amount: float) -> Want:
-        """Take an amount; the event happens when all of it was there."""
+        """Takes an amount; the event happens when all of it is available."""
         return self._ask(self._gets, amount)
 
     def _ask(self, queue: deque[Want], amount: float) -> Want:
@@ -233,21 +233,21 @@ class Level:
 
 
 class Mailbox:
-    """Rendezvous by name: a put and a get of one key happen together, when both are there, in the order of asking."""
+    """Rendezvous by key: a put and a get of one key happen together, once both were requested, in order."""
 
     def __init__(self, sim: Simulation, name: str = "mailbox") -> None:
         self.sim = sim
         self.name = name
-        # Of one key only one of the two is not empty.
+        # For each key, at least one of the two is empty.
         self._puts: dict[Any, deque[Want]] = {}
         self._gets: dict[Any, deque[Want]] = {}
 
     def put(self, key: Any, item: Any = None) -> Want:
-        """Hand something over; the event happens when someone has taken it."""
+        """Hands an item over; the event happens when a get takes it."""
         return self._meet(key, Want(self, item), self._gets, self._puts)
 
     def get(self, key: Any) -> Want:
-        """Take what is handed over; it is the value of the event."""
+        """Takes an item that is handed over; it becomes the value of the event."""
         return self._meet(key, Want(self, None), self._puts, self._gets)
 
     def _meet(self, key: Any, want: Want, others: dict[Any, deque[Want]], own: dict[Any, deque[Want]]) -> Want:

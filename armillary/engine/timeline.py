@@ -1,7 +1,7 @@
-"""What happened when: spans, instants, counters and arrows on tracks, in columns that grow.
+"""A timeline records spans, instants, counters and arrows on tracks, in columns that grow.
 
-A track is a thread of a process: rank of a node, stream of a device, direction of a link. A span takes 32 bytes; names and arguments are
-kept once each.
+A track is a thread of a process, such as a rank of a node, a stream of a device or a direction of a link. A span takes 32 bytes; equal
+names and arguments are stored once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Track:
-    """Where things happen: a thread of a process."""
+    """A track: a thread of a process."""
 
     process: str
     thread: str
@@ -32,7 +32,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Step:
-    """A stretch of the critical path: what the track did from `start` to `end`, and whether an arrow led to it."""
+    """A step of the critical path: what the track did from `start` to `end`, and whether an arrow led to it."""
 
     track: int
     name: str
@@ -42,7 +42,7 @@ class Step:
 
 
 class Columns:
-    """Rows of numbers, a column each; grows a row at a time and is read as arrays."""
+    """A table of numbers that grows one row at a time and is read as one array per column."""
 
     def __init__(self, **kinds: str) -> None:
         self._columns = {name: array(kind) for name, kind in kinds.items()}
@@ -52,7 +52,7 @@ class Columns:
         return len(next(iter(self._columns.values())))
 
     def add(self, *values: Any) -> None:
-        """One row more, in the order of the columns."""
+        """Adds one row, in the order of the columns."""
         for append, value in zip(self._appends, values, strict=True):
             append(value)
 
@@ -61,7 +61,7 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, in order."""
+        """The names of the columns, in order."""
         return tuple(self._columns)
 
     @property
@@ -71,9 +71,9 @@ class Columns:
 
 
 class Timeline:
-    """Collects what happened, exports it, and answers what took the time.
+    """Records what happened, exports it, and answers where the time went.
 
-    `tracks` are (process, thread) pairs, or texts "process/thread", to have their numbers from 0 on; `track` adds more.
+    `tracks` are (process, thread) pairs, or texts "process/thread", which get the numbers from 0 on; `track` adds more.
     """
 
     def __init__(self, tracks: Iterable[tuple[str, str] | str] = ()) -> None:
@@ -89,10 +89,10 @@ class Timeline:
             process, _, thread = track.partition("/") if isinstance(track, str) else (track[0], "", track[1])
             self.track(process, thread)
 
-    # Collecting
+    # Recording
 
     def track(self, process: str, thread: str = "") -> int:
-        """The number of a track; made when it is new."""
+        """The number of a track, which is made if it is new."""
         number = self._track_numbers.get((process, thread))
         if number is None:
             number = self._track_numbers[process, thread] = len(self.tracks)
@@ -107,7 +107,7 @@ class Timeline:
         return number
 
     def string(self, number: int) -> str:
-        """The text that stands in a column as `number`; empty for -1."""
+        """The text with this `number` in a column; empty for -1."""
         return self._strings[number] if number >= 0 else ""
 
     def _args(self, args: Mapping[str, Any] | None) -> int:
@@ -119,17 +119,17 @@ class Timeline:
         return track
 
     def span(self, track: int, name: str, start: float, end: float, category: str = "", args: Mapping[str, Any] | None = None) -> None:
-        """Something that took from `start` to `end`, in seconds."""
+        """Records something that took from `start` to `end`, in seconds."""
         if not 0.0 <= start <= end < math.inf:
-            raise InputError(f"span {name!r}: found {start!r} to {end!r}; expected seconds that do not decrease, 0 or more")
+            raise InputError(f"span {name!r}: found {start!r} to {end!r}; expected seconds of 0 or more that do not decrease")
         self.spans.add(self._on(track), self._string(name), self._string(category), self._args(args), start, end)
 
     def instant(self, track: int, name: str, time: float, category: str = "", args: Mapping[str, Any] | None = None) -> None:
-        """Something that took no time."""
+        """Records something that took no time."""
         self.instants.add(self._on(track), self._string(name), self._string(category), self._args(args), _time(time, name))
 
     def counter(self, track: int, name: str, time: float, value: float) -> None:
-        """A number that holds from `time` on (bytes in use, rate of a link)."""
+        """Records a number that holds from `time` on (bytes in use, rate of a link)."""
         if math.isnan(value):
             raise InputError(f"counter {name!r}: found NaN; expected a number")
         self.counters.add(self._on(track), self._string(name), _time(time, name), value)
@@ -137,21 +137,21 @@ class Timeline:
     def arrow(
         self, from_track: int, sent: float, to_track: int, received: float, name: str = "message", size: float = 0.0, tag: int = 0
     ) -> None:
-        """A message from one track to another, `size` bytes."""
+        """Records a message of `size` bytes from one track to another."""
         if not 0.0 <= sent <= received < math.inf:
-            raise InputError(f"arrow {name!r}: found {sent!r} to {received!r}; expected seconds that do not decrease, 0 or more")
+            raise InputError(f"arrow {name!r}: found {sent!r} to {received!r}; expected seconds of 0 or more that do not decrease")
         self.arrows.add(self._on(from_track), self._on(to_track), self._string(name), tag, sent, received, size)
 
     # Answers
 
     @property
     def start(self) -> float:
-        """Seconds at which the first thing happened; 0 when nothing did."""
+        """When the first entry begins, in seconds; 0 if there is none."""
         return min(self._bounds()[0], default=0.0)
 
     @property
     def end(self) -> float:
-        """Seconds at which the last thing ended; 0 when nothing happened."""
+        """When the last entry ends, in seconds; 0 if there is none."""
         return max(self._bounds()[1], default=0.0)
 
     def _bounds(self) -> tuple[list[float], list[float]]:
@@ -179,14 +179,14 @@ class Timeline:
         return polars.DataFrame(columns, schema=kinds)
 
     def _of(self, track: int, category: str | None = None) -> np.ndarray:
-        """(start, end) of the spans of a track and category."""
+        """The (start, end) of the spans of a track and category."""
         chosen = self.spans["track"] == self._on(track)
         if category is not None:
             chosen &= self.spans["category"] == self._string_numbers.get(category, -2)
         return np.column_stack([self.spans["start"][chosen], self.spans["end"][chosen]])
 
     def utilisation(self, track: int, start: float | None = None, end: float | None = None) -> float:
-        """Part of the time, from 0 to 1, in which the track had a span; of the whole timeline unless told otherwise."""
+        """The fraction of the time in which the track had a span; by default, of the whole timeline."""
         low, high = self.start if start is None else start, self.end if end is None else end
         if high <= low:
             return 0.0
@@ -194,7 +194,7 @@ class Timeline:
         return float((covered[:, 1] - covered[:, 0]).sum() / (high - low))
 
     def overlap(self, track: int, category_a: str, category_b: str) -> float:
-        """Seconds in which the track had a span of both categories at once; O(n log n)."""
+        """Seconds in which the track had spans of both categories at once, in O(n log n)."""
         a, b = _union(self._of(track, category_a)), _union(self._of(track, category_b))
         ends = np.concatenate([a.ravel(), b.ravel()])
         step = np.concatenate([np.tile([1, -1], len(a)), np.tile([1, -1], len(b))])
@@ -203,10 +203,11 @@ class Timeline:
         return float(np.diff(ends[order])[open_spans[:-1] == 2].sum())
 
     def critical_path(self) -> list[Step]:
-        """What the end had to wait for, first to last: back from the last span, along arrows and along tracks.
+        """The critical path, first to last: found backwards from the last span, along arrows and along tracks.
 
-        A span waited for an arrow that arrived as it ended (a receive that blocked), or else after the span before it ended and no
-        later than it began; otherwise for the span before it on its track. What arrives in the middle of a span was not waited for.
+        A span waited for an arrow if the arrow arrived as the span ended (a receive that blocked), or after the previous span ended and no
+        later than this one began; otherwise it waited for the previous span on its track. An arrow that arrives in the middle of a span was
+        not waited for.
         """
         return list(reversed(list(self._backwards())))
 
@@ -251,13 +252,13 @@ class Timeline:
     # Files
 
     def to_chrome(self, path: str | Path) -> None:
-        """Write Chrome/Perfetto JSON."""
+        """Writes Chrome/Perfetto JSON."""
         from armillary.engine.chrome import write_chrome
 
         write_chrome(self, Path(path))
 
     def to_paraver(self, path: str | Path, date: str = "01/01/70 at 00:00") -> None:
-        """Write Paraver's `.prv`, `.pcf` and `.row` beside each other; `date` stands in the header."""
+        """Writes Paraver's `.prv`, `.pcf` and `.row` beside each other; `date` goes into the header."""
         from armillary.engine.paraver import write_paraver
 
         write_paraver(self, Path(path), date)
@@ -265,12 +266,12 @@ class Timeline:
 
 def _time(time: float, name: str) -> float:
     if not 0.0 <= time < math.inf:
-        raise InputError(f"{name!r}: found {time!r}; expected seconds, 0 or more")
+        raise InputError(f"{name!r}: found {time!r}; expected seconds of 0 or more")
     return time
 
 
 def _union(intervals: np.ndarray) -> np.ndarray:
-    """The same time as disjoint intervals, in order."""
+    """The union of the intervals, as disjoint intervals in order."""
     if not len(intervals):
         return intervals.reshape(0, 2)
     ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
@@ -288,7 +289,7 @@ def _last(times: np.ndarray, rows: np.ndarray | None, until: float) -> int:
 
 
 def _running(rows: np.ndarray | None, start: np.ndarray, end: np.ndarray, time: float) -> int:
-    """The innermost span that runs up to `time`, or else the last one that ended before; -1 for none."""
+    """The innermost span that runs up to `time`, or else the last one that ended before it; -1 if there is none."""
     if rows is None:
         return -1
     rows = rows[start[rows] < time]

@@ -1,7 +1,7 @@
-"""Transformers: shapes from a Hugging Face `config.json`, what they cost, and the serving simulator.
+"""Transformers: their shapes from a Hugging Face `config.json`, what they cost, a serving simulator, and a tiny one that really runs.
 
-`Model.from_config("config.json")` gives shapes and exact counts; `flops`, `fits`, `volumes` and `StepCost` say what they cost. Every
-time here is modelled, and says on which calibration it rests.
+`Model.from_config("config.json")` gives shapes and exact counts; `flops`, `fits`, `volumes` and `StepCost` say what they cost. Every time
+is modelled, and carries the name of the calibration that it rests on.
 """
 
 import lazy_loader

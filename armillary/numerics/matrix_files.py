@@ -1,44 +1,39 @@
-"""Matrices from files: Matrix Market, SciPy's `.npz` and NumPy's `.npy`. What a header promises is checked before anything is allocated.
+"""Matrices from files: Matrix Market, SciPy's `.npz` and NumPy's `.npy`.
 
-Nothing is unpickled. Compressed files are unpacked first and measured then, so that a small file cannot ask for much memory.
+What a header promises is compared with the file's size before anything is allocated, and nothing is unpickled. A compressed file is
+unpacked before its size is taken, so that a small file cannot ask for much memory.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.archives import check_archive
 from armillary.errors import InputError, one_line
+from armillary.files import check_archive, check_readable, open_file, read_arrays
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
 
 Array = np.ndarray[Any, Any]
 
-#: The largest number of rows or columns: indices are at most 8 bytes, with room for sums.
+#: The largest number of rows or columns; indices take at most 8 bytes, and sums of them must fit too.
 MOST_ROWS = 1 << 48
+MOST_BYTES = 1 << 42
 SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
 
 
 def read_matrix(path: str | os.PathLike[str], finite: bool = True) -> Array | coo_array:
-    """The matrix in a file: an array, or where the file lists coordinates a sparse one (`coo_array`, entries as they come).
+    """The matrix in a file: an array, or a `coo_array` where the file lists coordinates, with its entries in the file's order.
 
     With `finite`, infinities and NaNs are refused.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+    check_readable(path)
     name = path.name.lower()
     if name.endswith((".mtx", ".mtx.gz")):
         matrix = _matrix_market(path)
@@ -54,7 +49,7 @@ def read_matrix(path: str | os.PathLike[str], finite: bool = True) -> Array | co
 
 
 def read_dense(path: str | os.PathLike[str], finite: bool = True) -> Array:
-    """The matrix in a file as a two-dimensional array; sparse ones are refused, as they may not fit."""
+    """The matrix in a file as a two-dimensional array; a sparse one is refused because it may not fit."""
     matrix = read_matrix(path, finite)
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
         raise InputError("found coordinates or not two dimensions; expected a dense matrix", where=str(path))
@@ -62,7 +57,7 @@ def read_dense(path: str | os.PathLike[str], finite: bool = True) -> Array:
 
 
 def read_sparse(path: str | os.PathLike[str], finite: bool = True) -> coo_array:
-    """The matrix in a file as a `coo_array` without repeated entries; repeated ones are added up, as Matrix Market means them."""
+    """The matrix in a file as a `coo_array`; repeated entries are added up, as Matrix Market defines them."""
     from scipy.sparse import coo_array
 
     matrix = read_matrix(path, finite)
@@ -74,7 +69,8 @@ def read_sparse(path: str | os.PathLike[str], finite: bool = True) -> coo_array:
 
 
 def read_array(path: str | os.PathLike[str]) -> Array:
-    """The array in a `.npy` file, mapped rather than read: rows are loaded when they are used."""
+    """The array in a `.npy` file, which is mapped rather than read, so that rows are loaded when they are used."""
+    check_readable(Path(path))
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
@@ -104,7 +100,7 @@ def _check_finite(matrix: Array | coo_array, path: Path) -> None:
 def _matrix_market(path: Path) -> Array | coo_array:
     from scipy.io import mmread
 
-    with unpacked(path) as file:
+    with open_file(path, limit=MOST_BYTES, seekable=True) as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         check_header(file, size, path)
@@ -119,7 +115,7 @@ def _matrix_market(path: Path) -> Array | coo_array:
 
 
 def check_header(file: IO[bytes], size: int, path: Path) -> None:
-    """Refuse a Matrix Market file whose size line promises more entries than its bytes can hold."""
+    """Refuses a Matrix Market file whose size line promises more entries than its bytes can hold."""
     banner = file.readline(1024).split()
     if len(banner) < 5 or banner[0].lower() != b"%%matrixmarket":
         raise InputError("line 1: not a Matrix Market file: the banner is missing", where=str(path))
@@ -142,29 +138,12 @@ def check_header(file: IO[bytes], size: int, path: Path) -> None:
     rows, columns = sizes[:2]
     if max(rows, columns) > MOST_ROWS:
         raise InputError(f"line {number}: found {max(rows, columns)} rows or columns; expected at most {MOST_ROWS}", where=str(path))
-    # A coordinate entry takes at least a digit and a separator for each of its two indices; an array entry a digit and a line end.
-    # A symmetric array lists about half of its entries.
+    # A coordinate entry takes at least a digit and a separator for each of its two indices, an array entry a digit and a line end. A
+    # symmetric array lists about half of its entries.
     least = 4 * sizes[2] if sparse else rows * columns if banner[4].lower() == b"general" else rows * max(columns - 1, 0) // 2
     if least > size:
         promised = sizes[2] if sparse else rows * columns
         raise InputError(f"line {number}: {promised} entries are announced, more than the file's {size} bytes hold", where=str(path))
-
-
-@contextmanager
-def unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """The file's text; a packed one is unpacked into a temporary file, which grows with what is really there."""
-    if not path.name.lower().endswith(".gz"):
-        with path.open("rb") as plain:
-            yield plain
-        return
-    with tempfile.TemporaryFile() as room:
-        try:
-            with gzip.open(path, "rb") as packed:
-                while chunk := packed.read(1 << 20):
-                    room.write(chunk)
-        except (OSError, EOFError) as error:
-            raise InputError(f"not a whole gzip file: {one_line(str(error))}", where=str(path)) from error
-        yield room
 
 
 def _npz(path: Path) -> Array | coo_array:
@@ -176,11 +155,7 @@ def _npz(path: Path) -> Array | coo_array:
             raise InputError(
                 f"found the arrays {', '.join(sorted(arrays)) or 'none'}; expected one, or a SciPy sparse array", where=str(path)
             )
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                return _numbers(archive[next(iter(arrays))], str(path))
-        except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError) as error:
-            raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
+        return _numbers(read_arrays(path, arrays, limit=None)[next(iter(arrays))], str(path))
     try:
         matrix: Any = load_npz(path).tocoo()  # type: ignore[misc]
         _numbers(matrix.data, str(path))
@@ -190,6 +165,6 @@ def _npz(path: Path) -> Array | coo_array:
             raise InputError(f"found the shape {matrix.shape}; expected at most {MOST_ROWS} rows or columns", where=str(path))
     except InputError:
         raise
-    except Exception as error:  # SciPy raises what its constructors meet: TypeError, IndexError, ValueError and more.
+    except Exception as error:  # SciPy raises whatever its constructors meet: TypeError, IndexError, ValueError and more.
         raise InputError(f"not a sparse matrix: {one_line(str(error))}", where=str(path)) from error
     return matrix

@@ -14,10 +14,11 @@ from __future__ import annotations
 import secrets
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from armillary.errors import InputError
+from armillary.kernels import loop
 
 #: Ids are int32, so no map holds more keys than this.
 MOST_KEYS = 2**31 - 1
@@ -115,7 +116,7 @@ def _prefetch(typing_context, array, index):
     return types.void(array, types.int64), generate
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def mix(word, seed):
     """A 64-bit hash of a 64-bit word: two multiply-xorshift rounds, every output bit depends on every input bit."""
     h = (word ^ seed) * np.uint64(0x9E3779B97F4A7C15)
@@ -124,7 +125,7 @@ def mix(word, seed):
     return h ^ (h >> np.uint64(32))
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _map(keys, second, start, seed, slots, shift, first_of, second_of, count, limit, out):
     # Stops before the new key that would overfill the table; returns how far it came and how many keys the map holds.
     # A slot is hash[63:32] << 32 | id + 1; zero is free. Every key lies between its home and the next free slot.
@@ -168,7 +169,7 @@ def _map(keys, second, start, seed, slots, shift, first_of, second_of, count, li
     return n, count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _rehash(old, new, shift):
     last = len(new) - 1
     short = shift - np.uint64(32)

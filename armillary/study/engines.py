@@ -105,7 +105,7 @@ class Processes:
     _workers: list[_Worker] = field(default_factory=list)
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[Event]:
-        """Runs shared units side by side, then exclusive ones alone."""
+        """Runs shared units in parallel, then exclusive ones alone."""
         shared, exclusive = [u for u in units if not u.exclusive], [u for u in units if u.exclusive]
         try:
             yield from self._side_by_side(deque(shared), recipe, self.count)

@@ -1,4 +1,4 @@
-"""The machine that a unit ran on: enough to judge a measured value by, and nothing that names a person's host unless asked."""
+"""The machine that a unit ran on: enough to judge a measured value by. It does not name the host unless the user asks for it."""
 
 from __future__ import annotations
 

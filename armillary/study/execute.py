@@ -54,7 +54,7 @@ def _prepare(unit: Unit, recipe: Recipe) -> tuple[Arena, Technique, Case]:
         arena.add(unit.technique, unit.target)
     case = cases_of(recipe)[unit.case]
     if case.digest != unit.case_digest:
-        where = f"the file {case.source}" if case.source else "the case"
+        where = f"the file {case.files[0].name}" if case.files else "the case"
         raise RuntimeError(f"{where} is not what the study was planned with")
     return arena, arena.make(unit.technique, json.loads(unit.parameters)), case
 
@@ -83,17 +83,18 @@ def _once(unit: Unit, arena: Arena, technique: Technique, case: Case) -> Report:
     seconds = time.perf_counter() - begin
     if isinstance(outcome, NotForThisCase):
         return Report("declined", {}, reason=one_line(str(outcome)), seconds=seconds)
-    fault, values = _values(arena, case, outcome.values)
+    fault, values = _values(arena, case, outcome)
     fault = fault or _artifact_fault(outcome)
     if fault:
         return _failure(fault, "", "")
-    kept = {m: v for m, v in values.items() if unit.exclusive or v[0] != "measured"}
+    kept = {m: v for m, v in values.items() if unit.exclusive or not (v[0] == "measured" or arena.metrics[m].clocked)}
     return Report("done", kept, tuple(outcome.artifacts), seconds=seconds, noisy=outcome.noisy)
 
 
-def _values(arena: Arena, case: Case, given: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, float]]]:
+def _values(arena: Arena, case: Case, outcome: Outcome) -> tuple[str, dict[str, tuple[str, float]]]:
     """(what is wrong with the metrics or an empty string, metric to (kind, value))."""
     values: dict[str, tuple[str, float]] = {}
+    given: Mapping[str, Any] = outcome.values
     expected = {name: metric for name, metric in arena.metrics.items() if metric.applies(case)}
     for name, value in given.items():
         if name not in expected:
@@ -103,7 +104,7 @@ def _values(arena: Arena, case: Case, given: Mapping[str, Any]) -> tuple[str, di
         number = float(value)
         if math.isnan(number) or (math.isinf(number) and not expected[name].unbounded):
             return f'metric "{name}": found {number}', {}
-        values[name] = (expected[name].kind_on(case), number)
+        values[name] = (outcome.kinds.get(name, expected[name].kind_on(case)), number)
     missing = [name for name in expected if name not in given]
     return (f"metric {', '.join(missing)}: missing", {}) if missing else ("", values)
 

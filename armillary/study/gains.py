@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from armillary.kernels import loop
 
 RESAMPLES = 10_000
 SEED = 20251
@@ -154,7 +155,7 @@ def _draws(cases: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, 
     return which, lower, upper, of_size
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _even(table, lower, upper, best):  # type: ignore[no-untyped-def]
     """All cases have as many repeats: the places were worked out beforehand."""
     resamples, cases = lower.shape
@@ -169,7 +170,7 @@ def _even(table, lower, upper, best):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _ragged(values, counts, which, lower, upper, of_size, best):  # type: ignore[no-untyped-def]
     """Cases with different numbers of repeats, where some failed."""
     resamples, cases = which.shape

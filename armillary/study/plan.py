@@ -18,6 +18,7 @@ from typing import Any
 from armillary import catalogue
 from armillary.arena import Arena, Case, Technique, canonical
 from armillary.errors import InputError, unknown
+from armillary.files.content import content_digest
 from armillary.study.unit import Unit, code_digest
 
 
@@ -29,10 +30,16 @@ class Recipe:
     scale: str = "small"
     #: Files of the user, absolute; built-in cases when there is none.
     work: tuple[str, ...] = ()
-    #: The reader's options as they were given.
+    #: The reader's options as they were given, with absolute files.
     options: tuple[tuple[str, str], ...] = ()
     #: A cluster as TOML text, for arenas whose work can be put on another machine.
     cluster: str | None = None
+
+    def contents(self) -> tuple[str, ...]:
+        """A digest of every file that the cases depend on, those that options name included."""
+        home = catalogue.arena(self.arena)
+        files = [file for path in self.work for file in home.own_files(Path(path), dict(self.options))]
+        return tuple(content_digest(file) for file in files)
 
     def cases(self) -> dict[str, Case]:
         """The cases by name."""
@@ -48,21 +55,13 @@ class Recipe:
 
 
 def cases_of(recipe: Recipe) -> dict[str, Case]:
-    """The cases of a recipe, made once a process and again when a file changed."""
-    return _cases_of(recipe, tuple(_changed(Path(path)) for path in recipe.work))
+    """The cases of a recipe, made once per process and made again when one of their files changed."""
+    return _cases_of(recipe, recipe.contents())
 
 
 @functools.lru_cache(maxsize=8)
-def _cases_of(recipe: Recipe, changed: tuple[tuple[int, int], ...]) -> dict[str, Case]:
+def _cases_of(recipe: Recipe, contents: tuple[str, ...]) -> dict[str, Case]:
     return recipe.cases()
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    try:
-        facts = path.stat()
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})" if path.exists() else "no such file", where=str(path)) from None
-    return facts.st_mtime_ns, facts.st_size
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def plan(
     """The plan of a study; every name, parameter and range is checked here, before anything is run or written.
 
     `settings` maps a technique to parameters; `cases` are names or patterns (`zipf-*`); `repeats` None takes the default:
-    5 when something is measured, the arena's own otherwise, or 3. A study of no measured metric needs no machine to itself.
+    5 when something is measured, the arena's own otherwise, or 3. A study without measured metrics does not need the machine to itself.
     """
     arena = catalogue.arena(recipe.arena)
     if repeats is not None and not 1 <= repeats <= 100_000:
@@ -125,12 +124,12 @@ def plan(
             raise unknown("metric", name, arena.metrics, where=arena.path)
     made = _techniques(arena, techniques, settings or {})
     chosen = _chosen(cases_of(recipe), cases, arena.path)
-    exclusive = any(arena.metrics[m].kind_on(case) == "measured" for m in wanted_metrics for case in chosen.values())
+    exclusive = any(arena.metrics[m].needs_quiet(case) for m in wanted_metrics for case in chosen.values())
     repeats = repeats or (arena.repeats if arena.repeats is not None else 5 if exclusive else 3)
     what = {}
     for name, technique in made.items():
         target = None if arena.techniques[name].startswith(".") else arena.techniques[name]
-        what[name] = (canonical(technique), code_digest(arena, target), target)
+        what[name] = (canonical(technique), code_digest(arena, name), target)
     units: list[Unit] = []
     for repeat in range(repeats):
         for case in chosen.values():

@@ -1,4 +1,4 @@
-"""How far a study is: a moving line where stderr is a terminal, a plain one every 30 s where it is not."""
+"""Shows how far a study is: a moving line where stderr is a terminal, a plain line every 30 s where it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Having the machine to oneself, and noticing when one has not.
+"""Keeps the machine to one unit, and notices when something else disturbs it.
 
 A unit that measures holds a lock of the whole machine, so two studies take turns. Before it starts, a short spin of fixed work is
 timed: against the best such spin so far it tells how much slower the machine is right now.

@@ -1,10 +1,12 @@
-"""What came out of a study: a table, an answer, verdicts, and ways out of here (CSV, Parquet, JSON, HTML)."""
+"""What came out of a study: a table, an answer and verdicts, which can be written as CSV, Parquet, JSON and HTML."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from armillary import catalogue
 from armillary.arena import Arena, Metric
 from armillary.claim import Kind
 from armillary.errors import InputError, unknown
+from armillary.result import Lines, Place
 from armillary.study.gains import Gains, Interval, gains, interval
 from armillary.study.store import Store
 from armillary.study.unit import code_digest
@@ -86,16 +89,12 @@ class Result:
             unit_rows, value_rows = opened.results(number)
             environments = opened.environments()
         plan = json.loads(text)
-        digests: dict[str | None, str] = {}
         arena = catalogue.arena(plan["recipe"]["arena"])
         units = []
         for row in unit_rows:
             unit = dict(zip(UNIT_COLUMNS, row, strict=True))
-            place = arena.techniques.get(unit["technique"], ".")
-            target = None if place.startswith(".") else place
-            if target not in digests:
-                digests[target] = code_digest(arena, target)[:32]
-            units.append({**unit, "stale": unit["code"] != digests[target]})
+            known = unit["technique"] in arena.techniques
+            units.append({**unit, "stale": not known or unit["code"] != code_digest(arena, unit["technique"])[:32]})
         values: dict[int, dict[str, tuple[str, float]]] = {}
         for key, metric, kind, value in value_rows:
             values.setdefault(key, {})[metric] = (kind, value)
@@ -163,15 +162,17 @@ class Result:
         return index
 
     def values(self, technique: str, metric: str, cases: Sequence[str] | None = None) -> dict[str, dict[int, float]]:
-        """Case to repeat to value, of what is done; cases in the order of the plan."""
+        """Case to repeat to value, for the units that are done; cases in the order of the plan."""
         found = self._index.get((technique, metric), {})
         return {c: {r: v[1] for r, v in found[c].items()} for c in (self.cases if cases is None else cases) if c in found}
 
     def noisy(self, technique: str, metric: str, case: str) -> set[int]:
-        """The repeats that were measured on a disturbed machine; what is simulated, modelled or steady does not mind."""
+        """The repeats that were measured on a disturbed machine. Simulated, modelled and steady values are not affected by that."""
         if self.metric(metric).steady:
             return set()
-        return {r for r, v in self._index.get((technique, metric), {}).get(case, {}).items() if v[2] and v[0] == "measured"}
+        clocked = self.metric(metric).clocked
+        found = self._index.get((technique, metric), {}).get(case, {})
+        return {repeat for repeat, (kind, _, noisy) in found.items() if noisy and (clocked or kind == "measured")}
 
     def kinds(self, technique: str, metric: str, cases: Collection[str] | None = None) -> set[str]:
         """How the values (of these cases) came to be: measured, simulated, modelled."""
@@ -214,6 +215,60 @@ class Result:
             best = min(row.values()) if facts.better == "lower" else max(row.values())
             won[case] = {name for name, value in row.items() if value == best or (ties and _ties(value, best, facts))}
         return won
+
+    def on(self, case: str, metric: str, *, without: Collection[str] = ()) -> dict[str, float]:
+        """Technique to its median on one case, the best first; without those that have no value there or are named in `without`."""
+        sign = {"lower": 1.0, "higher": -1.0, None: 0.0}[self.metric(metric).better]
+        names = [t for t in self.techniques if t not in without]
+        found = {t: medians[case] for t in names if case in (medians := self.medians(t, metric))}
+        return dict(sorted(found.items(), key=lambda item: sign * item[1]))
+
+    def best(self, case: str, metric: str, *, without: Collection[str] = ()) -> str | None:
+        """The technique with the best value on a case, or None."""
+        return next(iter(self.on(case, metric, without=without)), None)
+
+    def second(self, case: str, metric: str, *, without: Collection[str] = ()) -> str | None:
+        """The technique with the second-best value on a case, or None."""
+        return next(iter(list(self.on(case, metric, without=without))[1:]), None)
+
+    def ratio(self, case: str, metric: str, technique: str, over: str) -> float | None:
+        """How many times better `technique` is than `over` on a case: above 1 is better. None where one has no positive value."""
+        found = self.on(case, metric)
+        own, other = found.get(technique, 0.0), found.get(over, 0.0)
+        if not (own > 0 and other > 0):
+            return None
+        return other / own if self.metric(metric).better == "lower" else own / other
+
+    def first_places(self, metric: str) -> dict[str, int]:
+        """Technique to the number of cases on which it is the best, most first; those that are never the best are left out."""
+        first = [best for case in self.cases if (best := self.best(case, metric))]
+        return dict(sorted(Counter(first).items(), key=lambda item: (-item[1], item[0])))
+
+    def lines(self, metric: str, place: Place | None = None, *, techniques: Iterable[str] | None = None) -> Lines:
+        """Values as lines over a parameter. Without `place`: one panel, the cases' names on the x axis."""
+        found: Lines = {}
+        for technique in self.techniques if techniques is None else techniques:
+            for case, value in self.medians(technique, metric).items():
+                where = ("", case) if place is None else place(case, self.cases[case])
+                if where is not None and math.isfinite(value):
+                    found.setdefault(where[0], {}).setdefault(technique, []).append((where[1], value))
+        for panel in found.values():
+            for points in panel.values():
+                if all(isinstance(x, int | float) for x, _ in points):
+                    points.sort()
+        return found
+
+    def panels(
+        self, title: str, metric: str, place: Place | None = None, *, x: str = "", y: str = "", log_x: bool = False, log_y: bool = False,
+        least_points: int = 1, columns: int = 3,
+    ) -> list[Any]:  # fmt: skip
+        """`lines` as one figure in a list, or an empty list where no line has `least_points` points."""
+        from armillary.figures import panels
+
+        found = self.lines(metric, place) if metric in self.metrics else {}
+        if not any(len(points) >= least_points for panel in found.values() for points in panel.values()):
+            return []
+        return [panels(found, title, x, y or self.metric(metric).unit, log_x=log_x, log_y=log_y, columns=columns)]
 
     @property
     def baseline(self) -> str:
@@ -312,7 +367,7 @@ class Result:
         return f"{said}; {kind}."
 
     def explain(self, case: str) -> str:
-        """Which verdicts hang on one case: what each would be without it."""
+        """What each verdict would be without one case."""
         if case not in self.cases:
             raise unknown("case", case, self.cases)
         without = Result(

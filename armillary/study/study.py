@@ -1,4 +1,4 @@
-"""Running a study from plan to verdict: `compare` puts techniques side by side, `reproduce` judges what a paper says."""
+"""Runs a study from plan to verdict: `compare` puts techniques side by side, `reproduce` judges what a paper says."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ def compare(
     """
     home = catalogue.arena(arena)
     files = [work] if isinstance(work, str | Path) else list(work)
-    recipe = Recipe(
-        home.path, scale, tuple(str(Path(file).absolute()) for file in files), tuple(sorted((options or {}).items())), _toml(cluster)
-    )
+    spelled = tuple(sorted(home.absolute(options or {}).items()))
+    recipe = Recipe(home.path, scale, tuple(str(Path(file).absolute()) for file in files), spelled, _toml(cluster))
     chosen = None if techniques is None else list(techniques)
     how: dict[str, Any] = {"techniques": chosen, "settings": settings, "cases": cases, "metrics": metrics, "seed": seed}
     planned = plan(recipe, repeats=repeats, **how)
@@ -80,10 +79,11 @@ def compare(
 def reproduce(technique: str, **how: Any) -> Result:
     """Judges every claim of one technique: runs it and what it is claimed to beat, on the cases that the claims name.
 
-    Takes `scale`, `repeats`, `seed`, `engine`, `store` and the rest as `compare` does.
+    Takes `scale`, `repeats`, `seed`, `engine`, `store` and the rest as `compare` does. `record` is a folder: the arena's record is written
+    or renewed there, and then every technique of the arena runs, because a record answers the arena's whole question.
     """
     home, name = catalogue.technique(technique)
-    if not home.technique(name).claims:
+    if not home.claims_of(name):
         raise InputError(f"{home.path}/{name} makes no claim (a baseline?); try `armillary compare {home.path}`")
     return _reproduce(home, [name], **how)
 
@@ -94,27 +94,33 @@ def reproduce_all(field: str | None = None, **how: Any) -> list[Result]:
     homes = [a for a in known.values() if field is None or a.field == field]
     if not homes:
         raise InputError(f'unknown field "{field}" (known: {", ".join(sorted({a.field for a in known.values()}))})')
-    claiming = {a: [n for n in a.techniques if a.technique(n).claims] for a in homes}
+    claiming = {a: [n for n in a.techniques if a.claims_of(n)] for a in homes}
     return [_reproduce(a, names, **how) for a, names in claiming.items() if names]
 
 
-def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", **how: Any) -> Result:
+def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", record: Path | None = None, **how: Any) -> Result:
     needed, claimed = set(names), set[str]()
     for name in names:
-        for claim in home.technique(name).claims:
+        for claim in home.claims_of(name):
             needed |= set(claim.baselines)
             claimed.add(claim.metric)
             if isinstance(claim.by, Wins):
                 needed |= {n for n in home.techniques if not home.technique(n).oracle}
     recipe = Recipe(home.path, scale, cluster=_toml(how.pop("cluster", None)))
-    wanted = [n for n in home.techniques if n in needed]
+    # A record answers the arena's whole question, so every technique and metric belongs to it.
+    wanted = [n for n in home.techniques if n in needed or record is not None]
     spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings") if key in how}
-    # Only what is claimed: where nothing of it is measured, units may run side by side.
-    metrics = spelled.pop("metrics", None) or [m for m in home.metrics if m in claimed]
+    # Only the claimed metrics: if none of them is measured, units may run in parallel.
+    metrics = spelled.pop("metrics", None) or [m for m in home.metrics if m in claimed or record is not None]
     planned = plan(recipe, techniques=wanted, judged=names, metrics=metrics, **spelled)
     runner = engine_named(how.pop("engine", "here"), timeout_s=how.pop("timeout_s", None), memory_bytes=how.pop("memory_bytes", None))
     store = how.pop("store", None)
-    return conduct(planned, runner, Path(store) if store is not None else default_store(), **how)
+    result = conduct(planned, runner, Path(store) if store is not None else default_store(), **how)
+    if record is not None:
+        from armillary.study.recording import record as write
+
+        write(result, record)
+    return result
 
 
 def conduct(
@@ -129,7 +135,7 @@ def conduct(
     quiet: bool = True,
     command: str = "",
 ) -> Result:
-    """Runs what of a plan is not in the store yet, judges, and returns the result. Each unit is stored as it ends."""
+    """Runs the units of a plan that are not in the store yet, judges, and returns the result. Each unit is stored as it ends."""
     with Store.open(store, durable=durable) as opened:
         study = opened.begin(planned.identity, planned.seed, command, planned.json)
         opened.enrol(study, planned.units)

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.study.verdicts import SYMBOLS, Verdict
+from armillary.records import SYMBOLS
+from armillary.study.verdicts import Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console

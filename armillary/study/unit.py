@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 
 import armillary
 from armillary.arena import Arena
 from armillary.streams import seed32, words
-
-#: The contract: a change here makes every stored unit stale.
-CONTRACT = ("armillary.arena", "armillary.claim", "armillary.parameters", "armillary.streams")
+from armillary.study import sources
 
 
 @dataclass(frozen=True)
@@ -58,26 +54,15 @@ class Unit:
 
 
 @functools.cache
-def code_digest(arena: Arena, target: str | None = None) -> str:
-    """SHA-256 over the source of the arena's folder, the contract, the packages it uses and the package version."""
-    digest = hashlib.sha256(armillary.__version__.encode())
-    modules = {*CONTRACT, arena.package, *arena.uses}
-    if target:
-        modules.add(target.partition(":")[0])
-    for module in sorted(modules):
-        for file in _sources(module):
-            digest.update(f"{module}/{file.name}\0".encode() + file.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def _sources(module: str) -> list[Path]:
-    """The source files of a module, or of a package and everything below it."""
-    try:
-        spec = importlib.util.find_spec(module)
-    except ValueError:
-        return []
-    if spec is None or spec.origin is None:
-        return []
-    if spec.submodule_search_locations:
-        return sorted(file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py"))
-    return [Path(spec.origin)] if Path(spec.origin).suffix == ".py" else []
+def code_digest(arena: Arena, technique: str) -> str:
+    """Hex SHA-256 over all code and data that one technique of the arena can reach, and the version of the package."""
+    module, _, _ = arena.target(technique).partition(":")
+    start = [arena.module, module]
+    if sources.reached([module]):
+        found = b""
+    else:
+        # A class of a notebook: its own text is all there is to tell it by.
+        found = sources.of_class(arena.technique(technique))
+    digest = sources.digest(start, armillary.__version__.encode() + found)
+    sources.keep()
+    return digest

@@ -18,13 +18,12 @@ import numpy as np
 
 from armillary.arena import Metric
 from armillary.claim import Claim, Exponent, Gain, Kind, Level, Parity, Wins, percent_of_ratio
+from armillary.records import HELD, IN_PART, NOT_HELD, NOT_TRIED
 from armillary.study.gains import LEVEL, RESAMPLES, SEED, Interval, gains, interval
 
 if TYPE_CHECKING:
     from armillary.study.result import Result
 
-HELD, IN_PART, NOT_HELD, NOT_TRIED = "held", "held in part", "not held", "not tried"
-SYMBOLS = {HELD: "●", IN_PART: "◐", NOT_HELD: "○", NOT_TRIED: "–"}
 ENOUGH_CASES, ENOUGH_REPEATS = 3, 5
 
 

@@ -1,7 +1,7 @@
-"""Task graphs: say what work there is and what data it touches; run it in threads, processes, on Dask or in simulated time.
+"""Task graphs: declare tasks and the data that they access, and run them in threads, in processes, on Dask or in simulated time.
 
-`Graph` takes tasks and infers their order from declared accesses; `Threads`, `Processes`, `OnDask` and `Virtual` run the same graph
-and give a `Run` with a trace of one schema.
+`Graph` infers the order of tasks from their declared accesses. `Threads`, `Processes`, `OnDask` and `Virtual` run the same graph and return
+a `Run`, whose trace has the same schema for all of them.
 """
 
 import lazy_loader

@@ -1,4 +1,6 @@
-"""Arrays in shared memory: made once by the process that runs the graph, seen by its workers without a copy, gone when the run ends."""
+"""Arrays in shared memory, which the process that runs the graph makes once, its workers see without a copy, and the end of the run
+removes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import numpy as np
 from armillary.errors import InputError
 from armillary.tasks.data import Data
 
-#: What a worker needs to see an array: name of the block, shape, data type.
+#: What a worker needs to view an array: the name of the block, the shape and the data type.
 Place: TypeAlias = tuple[str, tuple[int, ...], str]
 
 _open: weakref.WeakSet[Blocks] = weakref.WeakSet()
@@ -31,7 +33,7 @@ class Blocks:
         _open.add(self)
 
     def add(self, data: Data) -> None:
-        """Move a handle's array into shared memory."""
+        """Moves the array of a handle into shared memory."""
         value = data.value
         if not isinstance(value, np.ndarray) or value.dtype.hasobject:
             raise InputError(f"data {data.name}: found {type(value).__name__}; processes share NumPy arrays of plain numbers")
@@ -44,13 +46,13 @@ class Blocks:
         self.places[data.id] = (block.name, value.shape, value.dtype.str)
 
     def copy_back(self, handles: list[Data]) -> None:
-        """Give the handles' own arrays what the tasks made of them."""
+        """Copies the results of the tasks back into the handles' own arrays."""
         for data in handles:
             if data.id in self.arrays:
                 data.value[...] = self.arrays[data.id]
 
     def close(self) -> None:
-        """Unlink every block."""
+        """Unlinks every block."""
         self.arrays.clear()
         for block in self._blocks.values():
             with contextlib.suppress(BufferError):
@@ -67,7 +69,7 @@ def _close_all() -> None:
 
 
 class Attached:
-    """A worker's view of the blocks: each is attached once."""
+    """A worker's view of the blocks, each of which is attached once."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, SharedMemory] = {}

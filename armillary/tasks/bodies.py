@@ -1,4 +1,4 @@
-"""What a body is given, and what becomes of what it returns."""
+"""The arguments that a body receives, and what happens to its return value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def resolve(thing: Any, data: Callable[[Data], Any], results: Any) -> Any:
-    """An argument as the body sees it: a handle as its value, a part as a view, a task as its result; lists and tuples inside too."""
+    """An argument as the body sees it: a handle becomes its value, a part a view, and a task its result, also inside lists and tuples."""
     if isinstance(thing, Data):
         return data(thing)
     if isinstance(thing, Piece):
@@ -32,7 +32,7 @@ def value_of(data: Data) -> Any:
 
 
 def call_here(task: Task, results: Any) -> Any:
-    """Call a task's body in this process on the values that its handles hold."""
+    """Calls the body of a task in this process, on the values of its handles."""
     if task.call is None:
         return None
     if task.plain:
@@ -43,24 +43,26 @@ def call_here(task: Task, results: Any) -> Any:
 
 
 def keep_written(task: Task, result: Any) -> None:
-    """Give handles that hold no array their new value: what the body returned (one item each when it writes several)."""
+    """Gives handles that hold no array their new value, which is what the body returned (one item per handle if it writes several)."""
     replaced = [a.data for a in task.accesses if a.mode != "reads" and not a.data.in_place]
     if len(replaced) == 1:
         replaced[0].value = result
     elif replaced:
         if not isinstance(result, tuple) or len(result) != len(replaced):
-            raise InputError(f"task {task.key} writes {len(replaced)} handles that hold no array; expected a tuple of as many results")
+            raise InputError(
+                f"task {task.key} writes {len(replaced)} handles that hold no array; expected a tuple with one result per handle"
+            )
         for data, value in zip(replaced, result):
             data.value = value
 
 
 def snapshot(task: Task, data: Callable[[Data], Any]) -> list[tuple[Any, Any]]:
-    """Copies of the parts that a task updates in place, so that another attempt meets what the first one met."""
+    """Copies the parts that a task updates in place, so that another attempt starts from the same data as the first."""
     parts = [a.piece.of(data(a.data)) for a in task.accesses if a.mode in ("updates", "commutes", "writes") and a.data.in_place]
     return [(part, copy_of(part)) for part in parts]
 
 
 def restore(saved: list[tuple[Any, Any]]) -> None:
-    """Undo what an attempt did to the parts of a `snapshot`."""
+    """Undoes the changes of an attempt to the parts of a `snapshot`."""
     for part, copy in saved:
         part[...] = copy

@@ -1,4 +1,4 @@
-"""Proof that a trace is one that its graph allows."""
+"""Checks that a graph allows a trace."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 class BrokenTrace(AssertionError):
-    """A trace that its graph does not allow; the message says which rule which tasks broke."""
+    """The graph does not allow the trace; the message names the rule and the tasks that broke it."""
 
 
 def check(trace: Trace, graph: Graph) -> None:
-    """Every task has an end; none started before its predecessors ended; no worker, token or resource was over-used."""
+    """Checks that every task has an end, that none started before its predecessors ended, and that no worker, token or resource was
+    overused.
+    """
     rows = np.flatnonzero(trace["kind"] != LINK)
     task, status, attempt = trace["task"][rows], trace["status"][rows], trace["attempt"][rows]
     started, ended, worker = trace["started"][rows], trace["ended"][rows], trace["worker"][rows]
@@ -52,11 +54,11 @@ def check(trace: Trace, graph: Graph) -> None:
     for what, spans_held in held.items():
         limit = 1.0 if what.startswith("token ") else trace.resources[what.partition(" of ")[0]]
         if _most(spans_held) > limit + 1e-9:
-            raise BrokenTrace(f"{what}: over-used, limit {limit:g}")
+            raise BrokenTrace(f"{what}: overused, with a limit of {limit:g}")
 
 
 def _order(trace: Trace, graph: Graph, task: np.ndarray, status: np.ndarray, started: np.ndarray, ended: np.ndarray) -> None:
-    # When each ended well for the first time: it may have run again later, to make data that was lost.
+    # When each task first succeeded; it may have run again later, to restore lost data.
     never = np.iinfo(np.int64).max
     end_of = np.full(len(graph.tasks), never)
     good = status == DONE
@@ -74,7 +76,7 @@ def _order(trace: Trace, graph: Graph, task: np.ndarray, status: np.ndarray, sta
 
 
 def _most(spans: Iterable[tuple[int, int, float]]) -> float:
-    """The most that is held at one instant; what ends at an instant is free at it."""
+    """The most that is held at one instant; what ends at an instant is already free then."""
     changes: list[tuple[int, float]] = []
     for start, end, amount in spans:
         if end > start:

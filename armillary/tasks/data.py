@@ -1,7 +1,7 @@
-"""Data handles: names for pieces of data, so that tasks can say what they touch.
+"""Data handles name pieces of data, so that tasks can declare what they access.
 
-A handle that holds an array is changed in place by the tasks that write it. A handle that holds anything else is replaced: what a
-task that writes it returns is its new value (a tuple when it writes several such handles).
+A handle that holds an array is changed in place by the tasks that write it. A handle that holds anything else is replaced: the task that
+writes it returns its new value (or a tuple if it writes several such handles).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from armillary.tasks.regions import EVERYTHING, Box, box_of, elements
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Sizes above this are not exact as JSON numbers and no machine has them.
+#: Larger sizes are not exact as JSON numbers, and no machine has them.
 MOST_BYTES = 2**53
 
 
@@ -30,7 +30,7 @@ class Data:
     def __init__(self, id: int, name: str, value: Any, nbytes: int | None, shape: tuple[int, ...] | None, home: str | None) -> None:
         self.id = id
         self.name = name
-        #: The data itself; after a run, what the tasks made of it. None in graphs that only run in simulated time.
+        #: The data itself, which tasks change during a run. None in graphs that only run in simulated time.
         self.value = value
         if shape is None and value is not None and is_array(value):
             shape = tuple(int(n) for n in value.shape)
@@ -39,9 +39,9 @@ class Data:
             nbytes = int(getattr(value, "nbytes", 0)) if is_array(value) else 0
         if not 0 <= nbytes <= MOST_BYTES:
             raise InputError(f"found {nbytes} bytes; expected 0 to 2**53", where=f"data {name}")
-        #: Bytes of all of it: what moving it costs.
+        #: The bytes of all of it, which determine the cost of moving it.
         self.nbytes = nbytes
-        #: The node where it is at the start of a simulated run; the first node when None.
+        #: The node where it is at the start of a simulated run; None means the first node.
         self.home = home
 
     def __getitem__(self, index: Any) -> Piece:
@@ -52,7 +52,7 @@ class Data:
 
     @property
     def in_place(self) -> bool:
-        """True when tasks change its value in place: it is an array."""
+        """Whether tasks change its value in place, because it is an array."""
         return is_array(self.value)
 
 
@@ -66,13 +66,13 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the part: its share of the elements, as far as the shape is known."""
+        """The bytes of the part, by its share of the elements if the shape is known."""
         if not self.box or self.data.shape is None:
             return self.data.nbytes
         return int(self.data.nbytes * elements(self.box) / max(1, int(np.prod(self.data.shape, dtype=np.int64))))
 
     def of(self, value: Any) -> Any:
-        """This part of `value`, a view."""
+        """This part of `value`, as a view."""
         return value if self.index is None else value[self.index]
 
 
@@ -89,7 +89,7 @@ class Reduction:
 
 
 def is_array(value: Any) -> bool:
-    """True for NumPy, CuPy and PyTorch arrays and what behaves like them."""
+    """True for NumPy, CuPy and PyTorch arrays and for objects that behave like them."""
     return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__setitem__")
 
 
@@ -99,7 +99,7 @@ def copy_of(array: Any) -> Any:
 
 
 def piece_of(thing: Any, where: str) -> Piece:
-    """A handle or a part of one as a part."""
+    """A handle, or a part of one, as a part."""
     if isinstance(thing, Piece):
         return thing
     if isinstance(thing, Data):

@@ -1,4 +1,4 @@
-"""Data and tasks of a graph as a body in another process names them: by name and by number, never by the object."""
+"""How a body in another process refers to data and tasks of the graph: by name and by number, never by the object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Named:
-    """A handle of the running graph, or a part of one: what `current().data(name)` gives where the graph is elsewhere."""
+    """A handle of the running graph, or a part of one, which `current().data(name)` returns if the graph is in another process."""
 
     name: str
     index: Any = None
@@ -28,16 +28,16 @@ class Named:
 
 @dataclass(frozen=True)
 class Added:
-    """A task that a body added to the running graph; an argument of tasks that it adds later."""
+    """A task that a body added to the running graph, for use as an argument of tasks that it adds later."""
 
     number: int
-    #: Its key; empty until the graph has it.
+    #: The key of the task; empty until the graph has it.
     key: str = ""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a body asked to add: the parameters of `Graph.add`."""
+    """A request of a body to add a task, with the parameters of `Graph.add`."""
 
     call: Any
     args: tuple[Any, ...]
@@ -45,7 +45,9 @@ class Request:
 
 
 def add(graph: Graph, request: Request, known: Mapping[int, Task] | None = None) -> Task:
-    """Add what a body in another process asked for; `known` are the tasks that its numbers mean (the graph's own without it)."""
+    """Adds the task that a body in another process requested; `known` are the tasks that its numbers refer to (by default those of the
+    graph).
+    """
 
     def found(thing: Any) -> Any:
         if isinstance(thing, Named):

@@ -1,10 +1,10 @@
-"""Work that goes on after a body has returned: a task ends when its body has returned and its events have happened.
+"""Work that continues after a body has returned; a task ends when its body has returned and its events have happened.
 
     def body(x):
         with external(2) as event:
             launch(x, done=event.complete)
 
-The worker is free as soon as the body returns. `complete` may be called from any thread, also before the body returns.
+The worker is free as soon as the body returns. `complete` may be called from any thread, even before the body returns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _local = threading.local()
 
 
 class Unfinished(RuntimeError):
-    """A run came to its end with events that can no longer happen; the message names the tasks."""
+    """A run ended with events that can no longer happen; the message names the tasks."""
 
 
 class TooManyCompletions(RuntimeError):
@@ -33,7 +33,7 @@ class Context:
     def __init__(
         self, key: str, attempt: int, settle: Callable[[Context], None], add: Callable[..., Any], data: Callable[[str], Any]
     ) -> None:  # fmt: skip
-        #: The task's key and which attempt this is, from 1.
+        #: The key of the task, and the number of the attempt, from 1.
         self.key = key
         self.attempt = attempt
         #: Events announced and not yet completed, plus one while the body runs.
@@ -43,28 +43,28 @@ class Context:
         self._add = add
         self._data = data
         self.error: BaseException | None = None
-        #: True when an event was forgotten by everyone who could have completed it.
+        #: Whether an event can no longer be completed, because every reference to it is gone.
         self.abandoned = False
 
     def add(self, call: Callable[..., Any] | None, *args: Any, **how: Any) -> Any:
-        """Submit another task to the running graph, with the parameters of `Graph.add`; nothing that runs comes to depend on it.
+        """Submits another task to the running graph, with the parameters of `Graph.add`; no existing task depends on it.
 
-        Gives what stands for the task among the arguments of tasks that this body adds later. A body that is tried again and adds a
-        task under the same key gets the one that it added before.
+        Returns an object that stands for the task in the arguments of tasks that this body adds later. If a body is retried and adds a task
+        under the same key, it gets the task that it added before.
         """
         return self._add(call, *args, **how)
 
     def data(self, name: str) -> Any:
-        """The handle of that name, for the arguments and accesses of tasks to add; also where the graph is in another process."""
+        """The handle of that name, for the arguments and accesses of tasks to add, even if the graph is in another process."""
         return self._data(name)
 
     def announce(self, count: int) -> None:
-        """Expect `count` completions more."""
+        """Announces `count` more completions."""
         with self._lock:
             self._pending += count
 
     def settle(self, count: int = 1, error: BaseException | None = None) -> None:
-        """`count` of what was pending has happened; the last one ends the task."""
+        """Records that `count` pending events have happened; the last one ends the task."""
         with self._lock:
             if error is not None and self.error is None:
                 self.error = error
@@ -84,7 +84,7 @@ class External:
         context.announce(count)
 
     def complete(self, *_: Any) -> None:
-        """One of the announced events has happened. Arguments are ignored, so it fits most callbacks."""
+        """Completes one of the announced events. Arguments are ignored, so that it fits most callbacks."""
         with self._lock:
             if not self._left:
                 raise TooManyCompletions(f"task {self._context.key}: completed more often than announced")
@@ -92,7 +92,7 @@ class External:
         self._context.settle()
 
     def fail(self, error: BaseException) -> None:
-        """The work failed, and the task with it; events still pending no longer count."""
+        """Fails the task; events that are still pending no longer count."""
         with self._lock:
             left, self._left = self._left, 0
         if not left:
@@ -100,14 +100,14 @@ class External:
         self._context.settle(left, error)
 
     def __del__(self) -> None:
-        # Nobody is left who could complete it: the run must not wait forever.
+        # Nothing is left that could complete it, so the run must not wait forever.
         if getattr(self, "_left", 0):
             self._context.abandoned = True
             self._context.settle(self._left, Unfinished(f"task {self._context.key}: {self._left} announced events can no longer happen"))
 
 
 class external:
-    """Announce `count` completions from inside a body; `with external(2) as event:` gives what completes them."""
+    """Announces `count` completions from inside a body; `with external(2) as event:` gives the object that completes them."""
 
     def __init__(self, count: int = 1) -> None:
         if not isinstance(count, int) or count < 1:
@@ -122,7 +122,9 @@ class external:
 
 
 def current() -> Context:
-    """The task that this thread runs: `.key`, `.attempt`, `.add(...)` to submit more work and `.data(name)` to name what it touches."""
+    """The task that this thread runs, with `.key`, `.attempt`, `.add(...)` to submit more tasks and `.data(name)` to name the data that
+    they access.
+    """
     make = getattr(_local, "make", None)
     if make is None:
         raise RuntimeError("current() and external() are for bodies: no task runs in this thread")
@@ -133,24 +135,24 @@ def current() -> Context:
 
 
 def enter(make: Callable[[], Context]) -> None:
-    """A worker starts a body: `make()` gives its context if the body asks for it."""
+    """A worker starts a body; `make()` creates its context if the body asks for it."""
     _local.make = make
     _local.context = None
 
 
 def leave() -> Context | None:
-    """The body returned: its context, when it asked for one."""
+    """The body has returned; returns its context if it asked for one."""
     context: Context | None = _local.context
     _local.make = _local.context = None
     return context
 
 
-#: A thread of its own asks when no worker has been idle for this long.
+#: A separate thread polls if no worker has been idle for this long (in seconds).
 IDLE_S = 1e-3
 
 
 class _Polls:
-    """What is to be asked until it says yes: by workers that have nothing else to do, else by a thread that lives while there is some."""
+    """The conditions to poll, by idle workers or else by a thread that lives while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,7 +171,7 @@ class _Polls:
                 threading.Thread(target=self._watch, name="armillary-polls", daemon=True).start()
 
     def serve(self) -> float:
-        """Ask what is due, unless another does; seconds until more is due, at most `IDLE_S`."""
+        """Polls what is due, unless another thread does; returns the seconds until more is due, at most `IDLE_S`."""
         self._idle_at = time.monotonic()
         return self._ask()
 
@@ -218,20 +220,20 @@ class _Polls:
 
 
 _polls = _Polls()
-#: For idle workers: ask what is due; seconds until more is, at most `IDLE_S`.
+#: For idle workers: polls what is due and returns the seconds until more is due, at most `IDLE_S`.
 serve_polls = _polls.serve
 
 
 def polling() -> bool:
-    """True when there is something to ask."""
+    """Whether there is anything to poll."""
     return bool(_polls._due)
 
 
 def poll(ask: Callable[[], bool], every: float = 50e-6) -> None:
-    """Call `ask()` about every `every` seconds until it returns True; inside a body, the task waits for that.
+    """Calls `ask()` about every `every` seconds until it returns True; inside a body, the task waits for that.
 
-    An idle worker thread asks, or a thread of its own when none has been idle for 1 ms.
-    This is how CUDA and OpenCL events are watched: `poll(event.query)`. What `ask` raises fails the task.
+    An idle worker thread polls, or a separate thread if none has been idle for 1 ms. Use it to watch CUDA and OpenCL events, as in
+    `poll(event.query)`. An exception in `ask` fails the task.
     """
     inside = getattr(_local, "make", None) is not None
     _polls.add(ask, every, External(current(), 1) if inside else None)

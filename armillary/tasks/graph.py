@@ -1,7 +1,8 @@
-"""A graph: tasks, and the order that their declared accesses to data imply.
+"""A graph consists of tasks and the order that their declared accesses to data imply.
 
-The order of submission decides. A read comes after the last writes that meet it, a write after all that meet it; two reads are free;
-two `commutes` of one part exclude each other in any order; `reduces` accumulate privately and are combined before the next other access.
+The order of submission decides. A read comes after the last writes that overlap it, and a write comes after all accesses that overlap it;
+two reads are independent. Two `commutes` of one part exclude each other but may run in any order. `reduces` accumulate privately and are
+combined before the next other access.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MODES = ("reads", "writes", "updates", "commutes", "reduces")
 
 @dataclass(frozen=True)
 class Work:
-    """What a task does, for a machine model: it takes max(flops / peak, bytes / bandwidth) of the worker that runs it."""
+    """The work of a task for a machine model: it takes max(flops / peak, bytes / bandwidth) of the worker that runs it."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -42,7 +43,7 @@ Cost: TypeAlias = float | Mapping[str, float] | Work | None
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One declared access of a task: which data, which part, how."""
+    """One declared access of a task: the data, the part, and the mode."""
 
     data: Data
     box: Box
@@ -56,7 +57,7 @@ class Access:
 
 
 class Task:
-    """A call with declared accesses. Made by `Graph.add`; says what to do, never how far it is."""
+    """A call with declared accesses, made by `Graph.add`. It describes the work, not its progress."""
 
     __slots__ = (
         "_key", "accesses", "after", "args", "before", "call", "cost", "excludes", "id", "kwargs", "name", "needs", "nodes", "on", "plain",
@@ -71,10 +72,10 @@ class Task:
         self.name = name
         self._key: str | None = None
         self.accesses: tuple[Access, ...] = ()
-        #: Numbers of the tasks that end before this one starts, and of those that wait for it.
+        #: The numbers of the tasks that must end before this one starts, and of those that wait for it.
         self.before: list[int] = []
         self.after: list[int] = []
-        #: Tokens of the commuting accesses: two tasks with a common one do not run at once.
+        #: The tokens of the commuting accesses; two tasks with a common token do not run at the same time.
         self.excludes: tuple[int, ...] | None = None
         self.priority = 0.0
         self.needs: Mapping[str, float] | None = None
@@ -82,21 +83,21 @@ class Task:
         self.cost: Cost = None
         self.retries = 0
         self.nodes = 1
-        #: True when the arguments are passed as they are: none of them is a handle, a part or a task.
+        #: Whether the arguments are passed as they are, because none of them is a handle, a part or a task.
         self.plain = True
 
     @property
     def key(self) -> str:
-        """Unique within the graph; the same in every process."""
+        """The key of the task, which is unique within the graph and the same in every process."""
         return self._key if self._key is not None else f"{self.name}#{self.id}"
 
     @property
     def cores(self) -> int:
-        """Cores that it holds while it runs."""
+        """The number of cores that it holds while it runs."""
         return int(self.needs.get("cores", 1)) if self.needs else 1
 
     def seconds(self, kind: str) -> float | None:
-        """Stated seconds on a kind of worker; None when it states none (or states `Work`, which needs a machine)."""
+        """The stated seconds on a kind of worker, or None if it states none (or states `Work`, which needs a machine)."""
         if isinstance(self.cost, Mapping):
             return self.cost.get(kind)
         return None if isinstance(self.cost, Work) else self.cost
@@ -106,7 +107,7 @@ class Task:
 
 
 class Graph:
-    """Tasks plus the order that their accesses imply; iterates in an order in which they may run.
+    """Tasks plus the order that their accesses imply; iteration gives them in an order in which they may run.
 
     `g.data(name, value)` names data, `g.add(call, …)` submits a task, `g.run(executor)` runs it.
     """
@@ -119,7 +120,7 @@ class Graph:
         self._keys: dict[str, int] = {}
         self._regions: dict[int, Regions] = {}
         self._tokens = 0
-        #: Open groups of reductions: (data, box) to what was given and the private copies so far.
+        #: The open groups of reductions: (data, box) to the given reduction and the private copies so far.
         self._reductions: dict[tuple[int, Box], tuple[Reduction, Piece, list[Data]]] = {}
 
     # Building
@@ -129,7 +130,7 @@ class Graph:
     ) -> Data:
         """A handle for a piece of data; a graph that only runs in simulated time needs `nbytes` instead of a value."""
         if name in self._names:
-            raise InputError(f'data "{name}" exists already', where=self.name)
+            raise InputError(f'data "{name}" already exists', where=self.name)
         handle = Data(len(self.handles), name, value, nbytes, tuple(shape) if shape is not None else None, home)
         self.handles.append(handle)
         self._names[name] = handle
@@ -161,18 +162,19 @@ class Graph:
         retries: int = 0,
         nodes: int = 1,
     ) -> Task:
-        """Submit `call(*args, **kwargs)`; it starts after the earlier tasks whose accesses conflict with its own.
+        """Submits `call(*args, **kwargs)`, which starts after the earlier tasks whose accesses conflict with its own.
 
-        A handle among the arguments is passed as its value, a task as its result (and comes before); a handle that no access names is read.
-        `needs` are resources held while it runs ({"cores": 2, "licence": 1}), `nodes` the nodes of a gang; `cost` is what virtual
-        workers charge: seconds, seconds a worker kind, or `Work`. `after` adds predecessors that no data explains.
+        A handle among the arguments is passed as its value, and a task as its result (and becomes a predecessor); a handle that no access
+        names is read. `needs` are resources that it holds while it runs ({"cores": 2, "licence": 1}), and `nodes` is the number of nodes of
+        a gang. `cost` is what virtual workers charge: seconds, seconds per kind of worker, or `Work`. `after` adds predecessors without a
+        data dependency.
         """
         if name is None:
             name = getattr(call, "__name__", None) or type(call).__name__
         task = Task(len(self.tasks), call, args, dict(kwargs) if kwargs else None, name)
         if key is not None:
             if key in self._keys:
-                raise InputError(f'key "{key}" is taken by task {self._keys[key]}', where=self.name)
+                raise InputError(f'key "{key}" is already used by task {self._keys[key]}', where=self.name)
             task._key = key
         task.priority = priority
         if needs is not None or nodes != 1 or retries or cost is not None or on != ("cpu",):
@@ -181,7 +183,7 @@ class Graph:
         given = [r if isinstance(r, Reduction) else Reduction(r) for r in reduces]
         before: dict[int, None] = {t.id: None for t in after}
         self._scan_arguments(task, accesses, {piece_of(r.piece, task.name).data.id for r in given}, before)
-        # Combining earlier reductions submits tasks of its own, before this one.
+        # Combining earlier reductions submits tasks, which come before this one.
         for access in accesses:
             self._close(access.data, access.box)
         for reduction in given:
@@ -265,7 +267,7 @@ class Graph:
             task.excludes = tuple(dict.fromkeys(tokens))
 
     def _commute(self, task: Task, own: Region, met: list[Region]) -> list[int]:
-        # A task holds its own token and those of the parts that meet it, so it excludes whoever came before and whoever comes after.
+        # A task holds its own token and those of the overlapping parts, so it excludes earlier and later tasks.
         if own.token is None:
             own.token = self._tokens
             self._tokens += 1
@@ -277,7 +279,7 @@ class Graph:
     def _reduce(self, task: Task, reduction: Reduction, accesses: list[Access]) -> None:
         piece = piece_of(reduction.piece, f"task {task.name}: reduces")
         if piece.data.value is not None and not piece.data.in_place:
-            raise InputError(f"data {piece.data.name} is no array; reduces accumulates into arrays", where=f"task {task.name}")
+            raise InputError(f"data {piece.data.name} is not an array; reduces accumulates into arrays", where=f"task {task.name}")
         group = (piece.data.id, piece.box)
         open_group = self._reductions.get(group)
         if open_group is None or open_group[0].combine is not reduction.combine:
@@ -294,17 +296,17 @@ class Graph:
         accesses.append(Access(private, (), "writes"))
 
     def _close(self, data: Data, box: Box) -> None:
-        """Combine the open reductions that meet `box`."""
+        """Combines the open reductions that overlap `box`."""
         for group in [g for g in self._reductions if g[0] == data.id and meet(g[1], box)]:
             reduction, piece, copies = self._reductions.pop(group)
             self.add(combine_parts, piece, reduction.combine, *copies, updates=[piece], name="combine", cost=0.0)
 
     def seal(self) -> None:
-        """Combine every open reduction, as a run does before it starts."""
+        """Combines every open reduction, as a run does before it starts."""
         for number, box in list(self._reductions):
             self._close(self.handles[number], box)
 
-    # Asking
+    # Queries
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -316,7 +318,7 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        """Pairs (task, predecessor), each counted once."""
+        """The number of distinct pairs (task, predecessor)."""
         return sum(len(task.before) for task in self.tasks)
 
     def task(self, key: str) -> Task:
@@ -342,34 +344,34 @@ class Graph:
         return critical_path(self, kind)
 
     def total_work(self, kind: str = "cpu") -> float:
-        """Stated seconds of all tasks on one kind of worker, times their nodes."""
+        """The sum of the stated seconds of all tasks on one kind of worker, times their nodes."""
         from armillary.tasks.measures import total_work
 
         return total_work(self, kind)
 
     def width(self) -> int:
-        """The most tasks at one depth: how many workers can be of use, from below."""
+        """The most tasks at one depth, which is a lower bound on the number of workers that can be useful."""
         from armillary.tasks.measures import width
 
         return width(self)
 
     def validate(self) -> None:
-        """`InputError` when there is a cycle (named) or an edge to a task that is not there."""
+        """Raises an `InputError` if there is a cycle (which it names) or an edge to a task that does not exist."""
         from armillary.tasks.measures import validate
 
         validate(self)
 
     def to_dot(self) -> str:
-        """The graph in the DOT language, with `cost` where it is stated."""
+        """The graph in the DOT language, with `cost` if it is stated."""
         from armillary.tasks.formats.dot import to_dot
 
         return to_dot(self)
 
     def run(self, executor: Any, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
-        """Run every task on `executor` (`Threads`, `Processes`, `OnDask`, `Virtual`) and return what happened.
+        """Runs every task on `executor` (`Threads`, `Processes`, `OnDask`, `Virtual`) and returns the `Run`.
 
-        `policy` decides who goes first among the ready: a name, or an object with `push`, `pop` and `on_finish`. With `on_error="stop"`
-        nothing starts after a failure; with `"continue"` only what depends on it is cancelled.
+        `policy` decides which ready task goes first; it is a name, or an object with `push`, `pop` and `on_finish`. With `on_error="stop"`
+        nothing starts after a failure; with `"continue"` only the tasks that depend on it are cancelled.
         """
         if on_error not in ("stop", "continue"):
             raise unknown("on_error", str(on_error), ("stop", "continue"))
@@ -379,13 +381,13 @@ class Graph:
 
 
 def combine_parts(target: Any, combine: Callable[[Any, Any], Any], *parts: Any) -> None:
-    """Fold private copies into `target`, in the order of submission."""
+    """Folds private copies into `target`, in the order of submission."""
     for part in parts:
         target[...] = combine(target, part)
 
 
 def task(**modes: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Name a function's accesses by its parameters: `@task(reads=("a",), writes=("b",))`; it stays an ordinary function."""
+    """Declares the accesses of a function by its parameters, as in `@task(reads=("a",), writes=("b",))`; it stays an ordinary function."""
     for mode in modes:
         if mode not in MODES[:4]:
             raise unknown("access", mode, MODES[:4])

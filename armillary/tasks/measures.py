@@ -1,4 +1,4 @@
-"""What can be said of a graph before it runs: an order, its longest chain, its work, its width; and whether it is one at all."""
+"""Properties of a graph before it runs: an order, its longest chain, its work, its width, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CriticalPath:
 
 
 def in_order(graph: Graph) -> Iterator[Task]:
-    """Tasks, each after its predecessors; by number among those that may come. `InputError` names a cycle."""
+    """The tasks in topological order, by number among those that may come next. A cycle raises an `InputError` that names it."""
     missing = [len(task.before) for task in graph.tasks]
     if all(number < task.id for task in graph.tasks for number in task.before):
         yield from graph.tasks
@@ -56,7 +56,7 @@ def _cycle(graph: Graph, missing: list[int]) -> list[str]:
 
 
 def validate(graph: Graph) -> None:
-    """`InputError` for a cycle (one is named) or an edge that leads nowhere."""
+    """Raises an `InputError` for a cycle (which it names) or for an edge to a task that does not exist."""
     count = len(graph.tasks)
     for task in graph.tasks:
         for number in (*task.before, *task.after):
@@ -67,7 +67,7 @@ def validate(graph: Graph) -> None:
 
 
 def critical_path(graph: Graph, kind: str) -> CriticalPath:
-    """The chain with the most stated seconds; tasks that state none count as zero."""
+    """The chain with the most stated seconds; tasks without stated seconds count as zero."""
     ends = [0.0] * len(graph.tasks)
     via = [-1] * len(graph.tasks)
     for task in in_order(graph):
@@ -87,7 +87,7 @@ def critical_path(graph: Graph, kind: str) -> CriticalPath:
 
 
 def total_work(graph: Graph, kind: str) -> float:
-    """Stated seconds of all tasks, times their nodes."""
+    """The sum of the stated seconds of all tasks, times their nodes."""
     return sum((task.seconds(kind) or 0.0) * task.nodes for task in graph.tasks)
 
 

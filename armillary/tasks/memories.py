@@ -1,8 +1,8 @@
-"""Where the current content of each piece of data lies in a simulated run. A machine without clock or network; `transfers` drives it.
+"""Where the current content of each piece of data is in a simulated run: a state machine without clock or network, driven by `transfers`.
 
-A place is a memory: a node's own, or a device's. Data lies at its home; what a task reads elsewhere becomes a copy there, what it
-writes elsewhere becomes a dirty one, which must go home before it may be forgotten. Copies are bounded by the memory's bytes, the one
-used longest ago leaves first; what lies at home does not count.
+A place is a memory, of a node or of a device. Data is at its home; a read at another place makes a copy there, and a write at another place
+makes a dirty copy, which must be written back to its home before it may be dropped. Copies are bounded by the bytes of the memory, and the
+least recently used one is evicted first; data at home does not count.
 """
 
 from __future__ import annotations
@@ -19,44 +19,46 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """Content of a box that one task wrote (or that was there at the start), and its copies, the writer's or the home's first."""
+    """The content of a box that one task wrote (or that existed at the start), and its copies, with that of
+    the writer or the home first.
+    """
 
     __slots__ = ("box", "copies", "data", "nbytes", "writer")
 
     def __init__(self, data: Data, box: Box, nbytes: int, writer: int) -> None:
         self.data, self.box, self.nbytes = data, box, nbytes
-        #: Number of the task that wrote it; -1 for what was there at the start.
+        #: The number of the task that wrote it, or -1 for initial data.
         self.writer = writer
         self.copies: list[Copy] = []
 
 
 class Copy:
-    """A layer, or a part of one, at a place. Life: coming, here, perhaps leaving (dirty, on its way home), gone."""
+    """A layer, or a part of one, at a place. It arrives, is present, may be written back (if dirty), and is dropped."""
 
     __slots__ = ("box", "counted", "dirty", "layer", "leaving", "nbytes", "pins", "place", "waits")
 
     def __init__(self, layer: Layer, box: Box, place: int, nbytes: int, counted: bool) -> None:
         self.layer, self.box, self.place, self.nbytes = layer, box, place, nbytes
-        #: False at home, where nothing is bounded.
+        #: Whether it counts against the size of the memory; false at home.
         self.counted = counted
         self.dirty = self.leaving = False
-        #: Tasks that were given workers here and use it: it must stay.
+        #: The number of started tasks at this place that use it, while it must stay.
         self.pins = 0
-        #: Who waits for it while it is coming; None once it is here.
+        #: The tasks that wait for it while it arrives; None once it is present.
         self.waits: list[Started] | None = None
 
     def serves(self, box: Box) -> bool:
-        """True when it has all that its layer has of `box`."""
+        """Whether it has everything that its layer has of `box`."""
         return covers(self.box, box) or covers(self.box, self.layer.box)
 
 
 class Memories:
-    """Layers of each handle, oldest first (what a later write covers is forgotten), and what each place holds."""
+    """The layers of each handle, oldest first (a layer that a later write covers is dropped), and the copies at each place."""
 
     def __init__(self, capacities: list[float], home: Callable[[Data], int]) -> None:
         self.capacities = capacities
         self.used = [0.0] * len(capacities)
-        #: Counted copies of each place, the one used longest ago first.
+        #: The counted copies of each place, least recently used first.
         self.held: list[dict[Copy, None]] = [{} for _ in capacities]
         self.home = home
         self._layers: dict[int, list[Layer]] = {}
@@ -73,7 +75,7 @@ class Memories:
         return layers
 
     def needed(self, access: Access) -> list[Layer]:
-        """The layers that a read of this part takes its content from."""
+        """The layers from which a read of this part takes its content."""
         found = []
         for layer in reversed(self.of(access.data)):
             if layer.nbytes and meet(layer.box, access.box):
@@ -83,7 +85,7 @@ class Memories:
         return found
 
     def find(self, layer: Layer, box: Box, place: int) -> Copy | None:
-        """The copy at a place that serves a box, here or coming; it counts as used now."""
+        """The copy at a place that serves a box, present or arriving; it counts as used now."""
         for copy in layer.copies:
             if copy.place == place and copy.serves(box):
                 if copy.counted:
@@ -94,11 +96,11 @@ class Memories:
         return None
 
     def sources(self, layer: Layer, box: Box) -> list[Copy]:
-        """The copies from which a box can be had; none when it is lost."""
+        """The copies from which a box can be fetched; empty if it is lost."""
         return [copy for copy in layer.copies if copy.waits is None and copy.place not in self._dead and copy.serves(box)]
 
     def add(self, layer: Layer, box: Box, place: int, nbytes: int) -> Copy:
-        """A copy more."""
+        """Adds a copy."""
         copy = Copy(layer, box, place, nbytes, self.home(layer.data) != place)
         layer.copies.append(copy)
         if copy.counted:
@@ -107,7 +109,7 @@ class Memories:
         return copy
 
     def drop(self, copy: Copy) -> None:
-        """A copy less; no effect when it is gone already."""
+        """Drops a copy; it has no effect if the copy is already gone."""
         if copy in copy.layer.copies:
             copy.layer.copies.remove(copy)
             if copy.counted:
@@ -115,9 +117,9 @@ class Memories:
                 self.used[copy.place] -= copy.nbytes
 
     def victims(self, place: int, nbytes: float) -> list[Copy] | None:
-        """Copies that have to go for `nbytes` more; None when those in use leave no room now.
+        """The copies to evict for `nbytes` more; None if those in use leave no room now.
 
-        Where nothing is in use everything that can go is enough, so that what needs more than there is can still start.
+        If nothing is in use, evicting everything is enough, so that a task that needs more than the memory holds can still start.
         """
         over = self.used[place] + nbytes - self.capacities[place]
         chosen: list[Copy] = []
@@ -133,11 +135,11 @@ class Memories:
         return None if over > 0 and in_use else chosen
 
     def write(self, access: Access, place: int, writer: int) -> Layer:
-        """The part was written at a place: what it covers is forgotten, and no other copy is current."""
+        """Records a write of the part at a place: the layers that it covers are dropped, and no other copy is current."""
         layers = self.of(access.data)
         for layer in [layer for layer in layers if covers(access.box, layer.box)]:
             for copy in list(layer.copies):
-                # What was there at the start stays at home, so that lost data can be made again from it.
+                # Initial data stays at home, so that lost data can be computed again from it.
                 if layer.writer >= 0 or copy.counted:
                     self.drop(copy)
             layers.remove(layer)
@@ -147,17 +149,17 @@ class Memories:
         return layer
 
     def wrote(self, layer: Layer, place: int) -> None:
-        """A layer was made (again) at a place."""
+        """Records that a layer was computed (again) at a place."""
         copy = self.add(layer, layer.box, place, layer.nbytes)
         copy.dirty = copy.counted
 
     def came_home(self, layer: Layer) -> None:
-        """The whole layer is at home: its other copies may be forgotten."""
+        """Records that the whole layer is at home, so its other copies may be dropped."""
         for copy in layer.copies:
             copy.dirty = False
 
     def lose(self, places: Collection[int]) -> None:
-        """Places are gone, with all that they hold; where only clean copies are left, one of them takes over."""
+        """Removes places with all their content; if only clean copies of a layer are left, one of them takes over."""
         self._dead.update(places)
         for layers in self._layers.values():
             for layer in layers:

@@ -1,6 +1,6 @@
-"""Messages between a run and its own worker processes: pickle protocol 5, large buffers out of band.
+"""Messages between a run and its own worker processes, as pickle protocol 5 with large buffers out of band.
 
-Only pipes that this process made for its own children are read this way; nothing from a file or a socket is.
+Only pipes that this process made for its own children are read like this, never a file or a socket.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def send(pipe: Connection, message: Any) -> None:
-    """Send one message; arrays in it are not copied into the pickle."""
+    """Sends one message; arrays in it are not copied into the pickle."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
     pipe.send_bytes(len(buffers).to_bytes(4, "little") + head)
@@ -20,7 +20,7 @@ def send(pipe: Connection, message: Any) -> None:
 
 
 def receive(pipe: Connection) -> Any:
-    """The next message; `EOFError` when the other side is gone."""
+    """Receives the next message; raises an `EOFError` if the other side is gone."""
     head = pipe.recv_bytes()
     buffers = [bytearray(pipe.recv_bytes()) for _ in range(int.from_bytes(head[:4], "little"))]
     return pickle.loads(memoryview(head)[4:], buffers=buffers)  # noqa: S301 (from our own child)

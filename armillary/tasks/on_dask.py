@@ -1,8 +1,8 @@
-"""A Dask cluster as workers: many machines, coarse tasks. Scheduling, data movement and lost workers are Dask's.
+"""Runs a graph on a Dask cluster, for many machines and coarse tasks. Dask does the scheduling, moves data and handles lost workers.
 
-Each task is one future. It returns its result and the new content of what it wrote, so data stays on the workers; a task that reads a
-part gets it from the futures of the tasks that wrote it last, overlaid in the order of submission. Bodies work on private copies, so
-that Dask may run one again. `commutes` run in the order of submission.
+Each task is one future, which returns its result and the new content of the data that it wrote, so data stays on the workers. A task that
+reads a part gets it from the futures of the tasks that wrote it last, overlaid in the order of submission. Bodies work on private copies,
+so that Dask may run one again. `commutes` run in the order of submission.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from armillary.tasks.trace import Recorder, Trace
 if TYPE_CHECKING:
     from armillary.tasks.graph import Graph, Task
 
-#: A scheduler that does not answer within this is not there.
+#: A scheduler must answer within this many seconds.
 ANSWER_S = 10
-#: Initial values up to this travel with the graph.
+#: Initial values up to this many bytes travel with the graph.
 KEPT_BYTES = 8 << 20
 
 
@@ -44,10 +44,10 @@ class OnDask:
         self.workers = workers
 
     def run(self, graph: Graph, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
-        """Run the graph; called by `Graph.run`."""
+        """Runs the graph; `Graph.run` calls it."""
         graph.validate()
         if policy not in (None, "fifo", "priority"):
-            raise InputError(f"policy: found {policy!r}; Dask schedules by itself: fifo or priority")
+            raise InputError(f"policy: found {policy!r}; expected fifo or priority, because Dask schedules by itself")
         policy_for(policy, 1, seed)
         with self._connected() as client:
             return _DaskRun(client, graph, policy == "priority", on_error).go()
@@ -82,7 +82,7 @@ class OnDask:
 
 @dataclass(frozen=True)
 class _Part:
-    """An argument to put together on the worker: which box, from which layers (position among the inputs, item, box)."""
+    """An argument to assemble on the worker: its box, and its layers (position among the inputs, item, box)."""
 
     box: Box
     layers: tuple[tuple[int, int, Box], ...]
@@ -91,18 +91,18 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Result:
-    """The result of another task: its position among the inputs."""
+    """The result of another task, by its position among the inputs."""
 
     position: int
 
 
 @dataclass
 class _Outcome:
-    """What a task leaves on the worker: what the body returned, what it wrote, what it asked to add."""
+    """What a task leaves on the worker: the return value, the data that it wrote, and the tasks that it requested."""
 
     result: Any
     written: list[Any]
-    #: (started, ended) of each attempt, the last of which ended well: ns, on that worker's clock.
+    #: The (started, ended) of each attempt in ns on that worker's clock; the last attempt succeeded.
     attempts: list[tuple[int, int]]
     address: str
     added: list[Request]
@@ -113,7 +113,7 @@ def _shape_of(box: Box) -> tuple[int, ...]:
 
 
 def _inside(outer: Box, inner: Box) -> tuple[slice, ...]:
-    """Where `inner` lies in an array that holds the elements of `outer` (which covers it)."""
+    """The index of `inner` in an array that holds the elements of `outer`, which covers it."""
     return tuple(
         slice((first - start) // step, (end - 1 - start) // step + 1, max(1, stride // step))
         for (start, _, step), (first, end, stride) in zip(outer, inner)
@@ -127,7 +127,7 @@ def _assemble(part: _Part, inputs: tuple[Any, ...]) -> Any:
     base, box = values[0]
     if len(values) == 1:
         return np.array(base if box == part.box else base[_inside(box, part.box)])
-    # Layers overlap: lay them over the whole of the first one, which covers the part, then cut.
+    # Layers overlap, so they are written over the first one, which covers the part, and the part is then cut out.
     whole = np.array(base)
     for value, over in values[1:]:
         _lay(whole, box, value, over)
@@ -135,7 +135,7 @@ def _assemble(part: _Part, inputs: tuple[Any, ...]) -> Any:
 
 
 def _lay(target: Any, outer: Box, value: Any, box: Box) -> None:
-    """Write the elements that `value` (of `box`) and `target` (of `outer`) share."""
+    """Writes the elements that `value` (of `box`) and `target` (of `outer`) share."""
     grids = []
     for (start, stop, step), (first, end, stride) in zip(outer, box):
         mine, theirs = np.arange(start, stop, step), np.arange(first, end, stride)
@@ -148,7 +148,7 @@ def _on_worker(
     key: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], parts: list[_Part], wants: list[int], returned: int, retries: int,
     inputs: Any,
 ) -> _Outcome:  # fmt: skip
-    """Runs on a Dask worker: put the arguments together, call, and keep what was written; try again where that is allowed."""
+    """Runs on a Dask worker: assembles the arguments, calls the body, keeps what it wrote, and retries if allowed."""
     attempts: list[tuple[int, int]] = []
     while True:
         made = [_assemble(part, inputs) for part in parts]
@@ -171,7 +171,7 @@ def _on_worker(
 
 
 def _called(key: str, attempt: int, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], added: list[Request]) -> Any:
-    """Call a body and wait for its events."""
+    """Calls a body and waits for its events."""
     over = threading.Event()
 
     def add(call: Any, *args: Any, **how: Any) -> Added:
@@ -199,7 +199,7 @@ def _address() -> str:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A part that was put together, and the index by which the body sees it (the whole of it when None)."""
+    """An assembled part, and the index by which the body sees it (all of it if None)."""
 
     position: int
     index: Any
@@ -224,10 +224,10 @@ class _DaskRun:
         self.progress = Progress(graph, on_error)
         self.recorder = Recorder()
         self.futures: dict[int, Any] = {}
-        #: For each handle, what it consists of: layers (future, item of its outcome, box), oldest first; the first covers everything.
+        #: The layers of each handle (future, item of its outcome, box), oldest first; the first covers everything.
         self.layers: dict[int, list[tuple[Any, int, Box]]] = {}
         self.commuting: dict[int, Any] = {}
-        #: Task numbers by the keys of their futures.
+        #: The task numbers by the keys of their futures.
         self.number_of: dict[str, int] = {}
         self.known: dict[str, Any] = {}
         self.numbers: dict[str, int] = {}
@@ -288,7 +288,7 @@ class _DaskRun:
             self._grow(outcome.added)
 
     def _grow(self, requests: list[Request]) -> None:
-        """A body asked for more tasks: they join the graph now that it has ended."""
+        """Adds the tasks that a body requested, now that it has ended."""
         made: dict[int, Task] = {}
         known, now = len(self.graph.tasks), time.monotonic_ns() - self.origin
         for number, request in enumerate(requests):
@@ -321,11 +321,11 @@ class _DaskRun:
             self.cancelled.append(task.key)
 
     def _to_blame(self, task: Task) -> bool:
-        """Dask marks dependents as erred too; only a task whose predecessors all ended well failed by itself."""
+        """Whether a task failed by itself: Dask also marks dependents as failed, so all its predecessors must have succeeded."""
         return all(self.progress.state[number] == DONE or self.futures[number].status == "finished" for number in task.before)
 
     def _told(self, future: Any) -> Any:
-        """What a task left on its worker, without the data."""
+        """The outcome of a task on its worker, without the data."""
         return self.client.submit(_without_arrays, future, key=f"{future.key}-told", priority=1000).result()
 
     def _check(self, tasks: list[Task]) -> None:
@@ -343,7 +343,7 @@ class _DaskRun:
         self.offered = {r for w in workers.values() for r in w.get("resources", {})}
 
     def _clock_offsets(self) -> dict[str, int]:
-        """How far each worker's clock is ahead of ours; none where that is less than asking takes (the same machine)."""
+        """The offset of each worker's clock from ours; zero if it is less than the time to ask (on the same machine)."""
         before = time.monotonic_ns()
         theirs = self.client.run(time.monotonic_ns)
         after = time.monotonic_ns()
@@ -414,7 +414,7 @@ class _DaskRun:
         return self.layers[data.id]
 
     def _first(self, data: Data) -> Any:
-        """What a handle holds at first: the scheduler keeps small values, which no lost worker takes away; large ones are scattered."""
+        """The initial value of a handle: the scheduler keeps small values, which survive lost workers, and large ones are scattered."""
         if data.in_place and not isinstance(data.value, np.ndarray):
             raise InputError(f"data {data.name}: found {type(data.value).__name__}; Dask workers get NumPy arrays", where="OnDask")
         if data.nbytes <= KEPT_BYTES:
@@ -426,12 +426,12 @@ class _DaskRun:
         if not data.in_place:
             return _Part((), tuple((position(f), item, b) for f, item, b in layers), False)
         met = [layer for layer in layers if meet(layer[2], box)]
-        # What a later layer covers need not travel.
+        # A layer that a later one covers need not travel.
         last = max(i for i, layer in enumerate(met) if covers(layer[2], box))
         return _Part(box, tuple((position(f), item, b) for f, item, b in met[last:]), True)
 
     def _bring_home(self) -> None:
-        """Copy what was written into the handles' own values."""
+        """Copies what was written into the handles' own values."""
         for number, layers in self.layers.items():
             data = self.graph.handles[number]
             for future, item, box in layers:
@@ -444,7 +444,7 @@ class _DaskRun:
 
 
 def _full(data: Data, box: Box) -> Box:
-    """The box with every axis named, where the shape is known."""
+    """The box with every axis named, if the shape is known."""
     return box or tuple((0, n, 1) for n in data.shape or ())
 
 

@@ -1,4 +1,4 @@
-"""Policies that choose a worker for a task by what it will take there; for virtual workers, which know costs."""
+"""Policies that choose a worker by the expected time of a task on it; they need virtual workers, which know costs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class Heft:
     """Heterogeneous earliest finish time: a static plan from upward ranks, with insertion.
 
-    rank_u(i) = mean cost_i + max over successors j of (mean transfer_ij + rank_u(j)); by falling rank, each task goes into the earliest
-    gap of the worker on which it finishes first. Topcuoglu, Hariri and Wu, Performance-effective and low-complexity task scheduling
-    for heterogeneous computing, IEEE TPDS 2002.
+    rank_u(i) = mean cost_i + max over successors j of (mean transfer_ij + rank_u(j)); in order of decreasing rank, each task goes into the
+    earliest gap of the worker on which it finishes first. Topcuoglu, Hariri and Wu, Performance-effective and low-complexity task
+    scheduling for heterogeneous computing, IEEE TPDS 2002.
     """
 
     def prepare(self, graph: Graph, site: Any) -> None:
-        """Plan the whole graph."""
+        """Plans the whole graph."""
         tasks, workers = graph.tasks, range(len(site.kinds))
         moved = _edge_bytes(graph)
         costs = [[site.seconds(task, w) for w in workers] for task in tasks]
-        # What an edge costs on average: between two nodes, or two memories of one node.
+        # The mean cost of an edge between two nodes, or between two memories of one node.
         near = site.place_of[0]
         far = next((p for w, p in enumerate(site.place_of) if site.node_of[w]), next((p for p in site.place_of if p != near), near))
         rank = [0.0] * len(tasks)
@@ -35,7 +35,7 @@ class Heft:
             finite = [c for c in costs[task.id] if c < math.inf]
             tail = (site.transfer_s(moved.get((task.id, n), 0), near, far) + rank[n] for n in task.after)
             rank[task.id] = sum(finite) / max(1, len(finite)) + max(tail, default=0.0)
-        #: Worker of each task, and the order of each worker.
+        #: The worker of each task, and the order of tasks of each worker.
         self.worker_of = [-1] * len(tasks)
         ends = [0.0] * len(tasks)
         busy: list[list[tuple[float, float, int]]] = [[] for _ in workers]
@@ -59,24 +59,24 @@ class Heft:
         self._orders = [deque(number for _, _, number in slots) for slots in busy]
         self._ready: dict[int, Task] = {}
         self._site = site
-        #: Ready tasks that the plan no longer places: added later, tried again, or planned for a worker that died.
+        #: Ready tasks that the plan no longer places, because they were added later, are retried, or were planned for a worker that died.
         self._anywhere: dict[int, Task] = {}
         self._given: set[int] = set()
         self._dead: set[int] = set()
 
     def planned(self, task: Task) -> int:
-        """The worker that will run it; -1 when the plan does not say."""
+        """The worker that will run it, or -1 if the plan does not say."""
         return self.worker_of[task.id] if task.id < len(self.worker_of) else -1
 
     def push(self, task: Task) -> None:
-        """A task is ready."""
+        """Takes a task that is ready."""
         if self.planned(task) < 0 or task.id in self._given:
             self._anywhere[task.id] = task
         else:
             self._ready[task.id] = task
 
     def pop(self, worker: int) -> Task | None:
-        """The next of this worker's plan, once it is ready; else what the plan no longer places."""
+        """The next task in this worker's plan if it is ready, and otherwise one that the plan no longer places."""
         order = self._orders[worker]
         if order and order[0] in self._ready:
             number = order.popleft()
@@ -88,7 +88,7 @@ class Heft:
         return None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """They stay first in the plan."""
+        """Puts tasks back; they stay first in the plan."""
         for task in reversed(tasks):
             worker = self.planned(task)
             if worker < 0 or worker in self._dead:
@@ -99,7 +99,7 @@ class Heft:
                 self._ready[task.id] = task
 
     def lost(self, workers: Sequence[int]) -> None:
-        """Workers died: what was planned for them goes anywhere."""
+        """Handles the death of workers: tasks planned for them may go anywhere."""
         self._dead.update(workers)
         for worker in workers:
             for number in self._orders[worker]:
@@ -109,17 +109,19 @@ class Heft:
             self._orders[worker].clear()
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """The plan stands."""
+        """Changes nothing, because the plan is static."""
 
 
 class Dm:
-    """Deque model (StarPU's dm): a ready task joins the worker on which it should end first; with `data`, transfers count (dmda)."""
+    """The deque model (StarPU's dm): a ready task joins the worker on which it should end first; with `data`,
+    transfers count too (dmda).
+    """
 
     def __init__(self, data: bool) -> None:
         self._data = data
 
     def prepare(self, graph: Graph, site: Any) -> None:
-        """Learn who is there."""
+        """Learns which workers there are."""
         self._site = site
         self._queues: list[deque[Task]] = [deque() for _ in site.kinds]
         self._load = [0.0] * len(site.kinds)
@@ -127,7 +129,7 @@ class Dm:
         self._chosen: dict[int, int] = {}
 
     def push(self, task: Task) -> None:
-        """A task is ready: choose its worker now."""
+        """Takes a task that is ready, and chooses its worker now."""
         site, best, at = self._site, math.inf, -1
         for worker in range(len(site.kinds)):
             end = max(self._load[worker], site.now()) + site.seconds(task, worker)
@@ -136,52 +138,52 @@ class Dm:
             if end < best and site.alive(worker):
                 best, at = end, worker
         if at < 0:
-            self._stuck.append(task)  # no worker is left that could
+            self._stuck.append(task)  # no worker is left that could run it
             return
         self._load[at] = best
         self._chosen[task.id] = at
         self._queues[at].append(task)
 
     def planned(self, task: Task) -> int:
-        """The worker that will run it, once it is ready; -1 before."""
+        """The worker that will run it once it is ready, or -1 before."""
         return self._chosen.get(task.id, -1)
 
     def pop(self, worker: int) -> Task | None:
-        """The oldest that chose this worker."""
+        """The oldest task that chose this worker."""
         return self._queues[worker].popleft() if self._queues[worker] else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """They stay first with the workers that they chose."""
+        """Puts tasks back; they stay first at the workers that they chose."""
         for task in reversed(tasks):
             self._queues[self._chosen[task.id]].appendleft(task)
 
     def lost(self, workers: Sequence[int]) -> None:
-        """Workers died: what chose them chooses again."""
+        """Handles the death of workers: their tasks choose again."""
         for worker in workers:
             waiting, self._queues[worker] = self._queues[worker], deque()
             for task in waiting:
                 self.push(task)
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """An idle worker is free now, whatever was expected."""
+        """Records that an idle worker is free now, whatever was expected."""
         if not self._queues[worker]:
             self._load[worker] = self._site.now()
 
 
 class Locality:
-    """A worker takes the ready task with the most input bytes already on its node; ties by age."""
+    """A worker takes the ready task with the most input bytes already on its node, and the oldest among equals."""
 
     def prepare(self, graph: Graph, site: Any) -> None:
-        """Learn who is there."""
+        """Learns which workers there are."""
         self._site = site
         self._ready: dict[int, Task] = {}
 
     def push(self, task: Task) -> None:
-        """A task is ready."""
+        """Takes a task that is ready."""
         self._ready[task.id] = task
 
     def pop(self, worker: int) -> Task | None:
-        """The one with the most bytes here."""
+        """The task with the most bytes here."""
         allowed = [t for t in self._ready.values() if self._site.seconds(t, worker) < math.inf]
         if not allowed:
             return None
@@ -189,11 +191,11 @@ class Locality:
         return self._ready.pop(best.id)
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 def placing(name: str) -> Any:
-    """A fresh policy of that name."""
+    """A new policy of that name."""
     return {"heft": Heft, "dm": lambda: Dm(False), "dmda": lambda: Dm(True), "locality": Locality}[name]()
 
 
@@ -208,7 +210,7 @@ def _gap(slots: list[tuple[float, float, int]], ready: float, length: float) -> 
 
 
 def _edge_bytes(graph: Graph) -> dict[tuple[int, int], int]:
-    """Bytes that each edge carries: what the successor reads of what the predecessor was the last to write."""
+    """The bytes of each edge: the data that the successor reads and the predecessor was the last to write."""
     from armillary.tasks.regions import covers, meet
 
     found: dict[tuple[int, int], int] = {}

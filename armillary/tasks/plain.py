@@ -1,7 +1,7 @@
-"""Simulated runs in which nothing can get in the way: one kind of worker, no data that moves, no needs, no failures.
+"""Simulated runs without complications: one kind of worker, no data movement, no needs and no failures.
 
-The same order of events as on the engine's clock (tasks that end at one instant end in the order in which they started, then idle
-workers are served), so the trace is the same bit for bit; only the bookkeeping that such a run does not need is left out.
+Events have the same order as on the engine's clock (tasks that end at one instant end in the order in which they started, and then idle
+workers are served), so the trace is the same, bit for bit. Only the bookkeeping that such a run does not need is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run_plainly(
     graph: Graph, progress: Progress, recorder: Recorder, policy: Any, idle: list[int], kind: int, nodes: list[int],
     seconds_of: Callable[[Task], float],
 ) -> None:  # fmt: skip
-    """Run everything; `idle` is the heap of workers, `nodes` their nodes, `seconds_of` what a task takes."""
+    """Runs all tasks; `idle` is the heap of workers, `nodes` are their nodes, and `seconds_of` gives the seconds of a task."""
     pop, push, done, extend = policy.pop, policy.push, progress.done, recorder.rows.extend
     learns = isinstance(policy, Steal)
     moves_bytes = any(data.nbytes for data in graph.handles)

@@ -1,8 +1,9 @@
-"""Which of the ready tasks goes first.
+"""Policies: which of the ready tasks goes first.
 
 A policy is an object with `push(task)`, `pop(worker) -> task | None` and `on_finish(task, worker, seconds)`, called by one thread at a
-time. One that needs to know the graph and the workers beforehand also has `prepare(graph, site)`; one that keeps tasks for a worker
-has `lost(workers)`, called when they die; `put_back(tasks)` takes tasks that were popped and could not start, in the order of popping.
+time. A policy that needs the graph and the workers in advance also has `prepare(graph, site)`; one that keeps tasks for a worker has
+`lost(workers)`, which is called when workers die. `put_back(tasks)` returns tasks that were popped but could not start, in the order of
+popping.
 """
 
 from __future__ import annotations
@@ -17,83 +18,83 @@ from armillary.errors import InputError, unknown
 if TYPE_CHECKING:
     from armillary.tasks.graph import Task
 
-#: What real executors offer.
+#: The policies of real executors.
 REAL = ("fifo", "lifo", "priority", "random", "steal")
-#: What only virtual workers offer, because it needs costs.
+#: The policies that only virtual workers have, because they need costs.
 PLACING = ("heft", "dm", "dmda", "locality")
 
 
 class Policy(Protocol):
-    """What an executor asks of a policy."""
+    """What an executor expects of a policy."""
 
     def push(self, task: Task) -> None:
-        """A task is ready."""
+        """Takes a task that is ready."""
 
     def pop(self, worker: int) -> Task | None:
-        """What this worker does next; None when there is nothing for it."""
+        """The next task of this worker, or None if there is none."""
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """A task ended well on a worker; the tasks that it made ready are pushed next."""
+        """Records that a task succeeded on a worker; the tasks that it made ready are pushed next."""
 
 
 class Fifo:
-    """The task that has been ready longest."""
+    """Takes the task that has been ready longest."""
 
     def __init__(self) -> None:
         self._ready: deque[Task] = deque()
         self.push = self._ready.append
 
     def pop(self, worker: int) -> Task | None:
-        """The oldest."""
+        """The oldest task."""
         return self._ready.popleft() if self._ready else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """They stay the oldest."""
+        """Puts tasks back as the oldest."""
         self._ready.extendleft(reversed(tasks))
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 class Lifo:
-    """The task that became ready last: its data is still warm."""
+    """Takes the task that became ready last, whose data is still in the caches."""
 
     def __init__(self) -> None:
         self._ready: list[Task] = []
         self.push = self._ready.append
 
     def pop(self, worker: int) -> Task | None:
-        """The newest."""
+        """The newest task."""
         return self._ready.pop() if self._ready else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """They stay the newest."""
+        """Puts tasks back as the newest."""
         self._ready.extend(reversed(tasks))
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 class Priority:
-    """The task with the largest priority; ties by submission."""
+    """Takes the task with the largest priority, and the earliest submitted among equals."""
 
     def __init__(self) -> None:
         self._ready: list[tuple[float, int, Task]] = []
 
     def push(self, task: Task) -> None:
-        """A task is ready."""
+        """Takes a task that is ready."""
         heappush(self._ready, (-task.priority, task.id, task))
 
     def pop(self, worker: int) -> Task | None:
-        """The most urgent."""
+        """The most urgent task."""
         return heappop(self._ready)[2] if self._ready else None
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 class Random:
-    """Any ready task, with equal chances."""
+    """Takes any ready task with equal probability."""
 
     def __init__(self, seed: int = 0) -> None:
         self._ready: list[Task] = []
@@ -101,7 +102,7 @@ class Random:
         self.push = self._ready.append
 
     def pop(self, worker: int) -> Task | None:
-        """One of them."""
+        """A random task."""
         ready = self._ready
         if not ready:
             return None
@@ -110,11 +111,11 @@ class Random:
         return ready.pop()
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """Nothing to learn."""
+        """Does nothing."""
 
 
 class Steal:
-    """Each worker takes what it made ready last; one with nothing takes the oldest of a random other.
+    """Each worker takes the task that it made ready last; a worker without tasks takes the oldest of a random other worker.
 
     Blumofe and Leiserson, Scheduling multithreaded computations by work stealing, JACM 1999.
     """
@@ -126,7 +127,7 @@ class Steal:
         self._first = 0
 
     def push(self, task: Task) -> None:
-        """A task is ready: it goes to the worker that finished last, or round the workers at the beginning."""
+        """Takes a task that is ready; it goes to the worker that finished last, or to the workers in turn at the beginning."""
         if self._first >= 0:
             self._own[self._first % len(self._own)].append(task)
             self._first += 1
@@ -134,7 +135,7 @@ class Steal:
             self._own[self._here].append(task)
 
     def pop(self, worker: int) -> Task | None:
-        """The newest of its own, else the oldest of another."""
+        """The newest of its own tasks, or else the oldest of another worker."""
         own = self._own[worker]
         if own:
             return own.pop()
@@ -142,16 +143,16 @@ class Steal:
         return victims[self._random.randrange(len(victims))].popleft() if victims else None
 
     def put_back(self, tasks: list[Task]) -> None:
-        """They stay at the end where the worker that popped them takes."""
+        """Puts tasks back at the end from which the worker popped them."""
         self._own[self._here].extend(reversed(tasks))
 
     def on_finish(self, task: Task, worker: int, seconds: float) -> None:
-        """What is pushed next belongs to this worker."""
+        """Records that the tasks pushed next belong to this worker."""
         self._here, self._first = worker, -1
 
 
 def policy_for(policy: Any, workers: int, seed: int, offered: tuple[str, ...] = REAL) -> Any:
-    """A fresh policy of that name (fifo when None), or the object given."""
+    """A new policy of that name (fifo if None), or the given object."""
     if policy is None or isinstance(policy, str):
         name = policy or "fifo"
         if name not in offered:

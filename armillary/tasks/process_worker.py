@@ -1,4 +1,4 @@
-"""What runs in a worker process: take a task, call its body, say how it went."""
+"""The loop of a worker process: it takes a task, calls its body, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from armillary.tasks.messages import receive, send
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """An argument that lies in shared memory: where, and which part."""
+    """An argument in shared memory: its place, and the part."""
 
     place: Place
     index: Any
 
 
 def work(pipe: Connection) -> None:
-    """Serve tasks until the pipe closes."""
+    """Serves tasks until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     attached, lock = Attached(), threading.Lock()
-    #: Tasks that were sent ahead and read while a body waited for an answer.
+    #: Tasks that were sent in advance and arrived while a body waited for an answer.
     inbox: deque[Any] = deque()
     while True:
         try:
@@ -59,7 +59,7 @@ def work(pipe: Connection) -> None:
 
 
 def _add(pipe: Connection, lock: threading.Lock, inbox: deque[Any], number: int, call: Any, *args: Any, **how: Any) -> Added:
-    """Have the process that runs the graph add a task, and wait for its answer."""
+    """Asks the process that runs the graph to add a task, and waits for its answer."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("current().add is for the thread that runs the body")
     with lock:
@@ -103,7 +103,7 @@ def _reply(pipe: Connection, lock: threading.Lock, message: tuple[Any, ...]) -> 
 
 
 def portable(error: BaseException) -> BaseException:
-    """The exception, or one that says the same when it cannot travel between processes."""
+    """The exception, or one with the same message if it cannot travel between processes."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
     except Exception:

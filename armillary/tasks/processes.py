@@ -1,7 +1,7 @@
-"""Worker processes on this machine: bodies run truly at once, arrays in shared memory are never copied.
+"""Worker processes on this machine, in which bodies run in parallel and arrays in shared memory are never copied.
 
-The process that runs the graph keeps the state and speaks with each worker over a pipe. A worker that dies fails the task that it ran,
-which is tried again where `retries` allow; a new worker takes its place.
+The process that runs the graph keeps the state and communicates with each worker over a pipe. If a worker dies, the task that it ran fails
+and is retried if `retries` allow; a new worker takes its place.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ from armillary.tasks.trace import Recorder, Trace
 if TYPE_CHECKING:
     from armillary.tasks.graph import Graph, Task
 
-#: Deaths without a finished task between them that end a run.
+#: The number of deaths without a finished task between them that ends a run.
 MOST_DEATHS = 3
-#: A worker that is told to go has so long before it is killed.
+#: Seconds that a worker has to exit before it is killed.
 GRACE_S = 2.0
-#: Bodies shorter than this are sent ahead, so that a worker need not wait for the next.
+#: Tasks with bodies shorter than this (in nanoseconds) are sent in advance, so that a worker need not wait for the next.
 SHORT_NS = 500_000
 AHEAD = 8
 
 
 class Processes:
-    """`count` worker processes, started by `start` (spawn, forkserver or fork); `resources` are what tasks may need beside cores."""
+    """`count` worker processes, started by `start` (spawn, forkserver or fork); `resources` are what tasks
+    may need in addition to cores.
+    """
 
     def __init__(self, count: int, *, start: str = "spawn", resources: Mapping[str, float] | None = None) -> None:
         self.count = check_count(count, "Processes")
@@ -56,14 +58,14 @@ class Processes:
         self.resources = dict(resources or {})
 
     def run(self, graph: Graph, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
-        """Run the graph; called by `Graph.run`."""
+        """Runs the graph; `Graph.run` calls it."""
         graph.validate()
         check_importable(graph)
         return _ProcessRun(self, graph, policy_for(policy, self.count, seed), on_error).go()
 
 
 def check_importable(graph: Graph) -> None:
-    """`InputError` for the first body that another process could not import."""
+    """Raises an `InputError` for the first body that another process could not import."""
     main_is_a_file = hasattr(sys.modules.get("__main__"), "__file__")
     seen: set[int] = set()
     for task in graph.tasks:
@@ -79,7 +81,7 @@ def check_importable(graph: Graph) -> None:
 
 
 class _Worker:
-    """One process: its pipe, and what it was sent, oldest first; it runs the first."""
+    """One process: its pipe, and the tasks that it was sent, oldest first; it runs the first."""
 
     def __init__(self, number: int, start: str) -> None:
         context: Any = multiprocessing.get_context(start)
@@ -93,7 +95,7 @@ class _Worker:
 
 
 def end(workers: list[_Worker]) -> None:
-    """Ask workers to go, then make them: those that still run a body at once, all within the same grace."""
+    """Asks workers to exit, and then kills them: those that still run a body at once, and the others after a common grace period."""
     for worker in workers:
         worker.pipe.close()
     for signalled in (None, "terminate", "kill"):
@@ -113,7 +115,7 @@ class _ProcessRun:
         self.executor, self.graph, self.policy = executor, graph, policy
         self.pool = Pool(executor.count, executor.resources)
         self.pool.check(graph.tasks, "Processes")
-        # Tasks sent ahead hold nothing until they start, which only works when there is nothing to hold but their worker.
+        # Tasks that are sent in advance hold nothing until they start, which works only if there is nothing to hold except their worker.
         self.counts = any(task.needs for task in graph.tasks)
         self.holding: set[int] = set()
         self.progress = Progress(graph, on_error)
@@ -124,12 +126,12 @@ class _ProcessRun:
         self.cancelled: list[str] = []
         self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
-        #: Tasks that bodies added under a key, by the number of the task that did; and when they were.
+        #: The tasks that bodies added under a key, by the number of the adding task, and when they were added.
         self.added: dict[tuple[int, Any], Task] = {}
         self.submitted_at: dict[int, int] = {}
         self.saved: dict[int, list[tuple[Any, Any]]] = {}
         self.ready_at = [0] * len(graph.tasks)
-        #: Tasks whose body returned and whose events are pending: number to (worker, attempt, started, body_ended, result).
+        #: The tasks whose body returned and whose events are pending: number to (worker, attempt, started, body_ended, result).
         self.deferred: dict[int, tuple[int, int, int, int, Any]] = {}
         self.workers: list[_Worker] = []
         self.head: Task | None = None
@@ -176,7 +178,7 @@ class _ProcessRun:
                     self._died(worker)
 
     def _feed(self) -> None:
-        """Send ready tasks to workers that have room, the emptiest first."""
+        """Sends ready tasks to workers that have room, the emptiest first."""
         room = AHEAD if self.mean_ns < SHORT_NS and not self.counts else 1
         for depth in range(room):
             for worker in self.workers:
@@ -204,7 +206,7 @@ class _ProcessRun:
         try:
             send(worker.pipe, (task.id, task.key, attempt, task.call, args, kwargs))
         except (BrokenPipeError, ConnectionResetError):
-            pass  # its end is noticed when the pipe is read
+            pass  # the end of the worker is noticed when the pipe is read
         except (pickle.PicklingError, TypeError, AttributeError) as why:
             worker.sent.pop()
             self._give(task)
@@ -217,7 +219,7 @@ class _ProcessRun:
             self.pool.give(task)
 
     def _add(self, worker: _Worker, parent: Task, request: Request) -> None:
-        """A body asks for another task; it waits for the answer."""
+        """Adds a task that a body requested; the body waits for the answer."""
         key = request.how.get("key")
         task, error = self.added.get((parent.id, key)), None
         if task is None:
@@ -327,7 +329,7 @@ class _ProcessRun:
             self.cancelled.append(task.key)
 
     def _died(self, worker: _Worker) -> None:
-        """A worker is gone: its first task failed, the others were never started, its pending events can no longer happen."""
+        """Handles the death of a worker: its first task failed, the others never started, and its pending events can no longer happen."""
         worker.process.join(GRACE_S)
         how, pid = worker.process.exitcode, worker.process.pid
         self.deaths += 1
@@ -354,7 +356,7 @@ class _ProcessRun:
 
 @contextlib.contextmanager
 def _term_raises() -> Iterator[None]:
-    """While a run goes on, SIGTERM unwinds the stack, so that nothing is left in shared memory."""
+    """During a run, SIGTERM unwinds the stack, so that nothing is left in shared memory."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return

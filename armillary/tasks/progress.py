@@ -1,7 +1,8 @@
-"""How far a run is: which tasks may start, which never will. A machine without threads, clocks or I/O; executors drive it.
+"""The progress of a run: which tasks may start, and which never will. It is a state machine without threads, clocks or I/O, driven by
+executors.
 
-A task waits, is ready, and ends: done, failed or cancelled. It is ready when its predecessors are done and it holds the tokens of its
-commuting accesses; it gives them back when it ends.
+A task waits, becomes ready, and ends as done, failed or cancelled. It is ready when its predecessors are done and it holds the tokens of
+its commuting accesses, which it releases when it ends.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ if TYPE_CHECKING:
     from armillary.tasks.graph import Graph, Task
 
 WAITING, READY, DONE, FAILED, CANCELLED = range(5)
-#: Names of the last three in traces.
+#: The names of the last three states in traces.
 ENDS = {DONE: "done", FAILED: "failed", CANCELLED: "cancelled"}
 
 
 class Progress:
-    """What has happened to each task of a graph, and what may happen next."""
+    """The state of each task of a graph, and the tasks that may start next."""
 
     def __init__(self, graph: Graph, on_error: str = "stop") -> None:
         self.graph = graph
-        #: Unfinished predecessors and state of each task, by number.
+        #: The number of unfinished predecessors and the state of each task, by number.
         self.missing = [len(task.before) for task in graph.tasks]
         self.state = bytearray(len(graph.tasks))
-        #: Tasks that have not ended.
+        #: The number of tasks that have not ended.
         self.left = len(graph.tasks)
-        #: True once a failure means that nothing new starts.
+        #: Whether a failure has stopped new tasks from starting.
         self.stopped = False
         self._stop_on_error = on_error == "stop"
         self._held: set[int] = set()
@@ -38,7 +39,7 @@ class Progress:
         return [task for task in self.graph.tasks if not self.missing[task.id] and self._admit(task)]
 
     def join(self, task: Task) -> bool:
-        """A task was added to the graph in mid-run; True when it is ready. It is cancelled when a predecessor did not end well."""
+        """Adds a task during the run; returns whether it is ready. It is cancelled if a predecessor did not succeed."""
         states = [self.state[number] for number in task.before]
         self.missing.append(sum(state in (WAITING, READY) for state in states))
         self.state.append(WAITING)
@@ -50,12 +51,12 @@ class Progress:
         return not self.missing[task.id] and self._admit(task)
 
     def refuse(self, task: Task) -> None:
-        """A task was added to the graph in mid-run and can never start."""
+        """Records that a task that was added during the run can never start."""
         self.missing.append(0)
         self.state.append(CANCELLED)
 
     def done(self, task: Task) -> list[Task]:
-        """The task ended well: which tasks are ready now."""
+        """Records that the task succeeded; returns the tasks that are ready now."""
         self.state[task.id] = DONE
         self.left -= 1
         ready = [] if task.excludes is None else self._release(task)
@@ -72,7 +73,7 @@ class Progress:
         return ready
 
     def fail(self, task: Task) -> tuple[list[Task], list[Task]]:
-        """The task failed for good: (tasks that are ready now, tasks that are cancelled because they depend on it)."""
+        """Records that the task failed for good; returns (tasks that are ready now, tasks that are cancelled because they depend on it)."""
         self.state[task.id] = FAILED
         self.left -= 1
         if self._stop_on_error:
@@ -89,7 +90,7 @@ class Progress:
         return ([] if task.excludes is None else self._release(task)), cancelled
 
     def cancel_rest(self, running: set[int] = frozenset()) -> list[Task]:  # type: ignore[assignment]
-        """Cancel every task that has not ended, except those that run."""
+        """Cancels every task that has not ended, except those that run."""
         rest = [task for task in self.graph.tasks if self.state[task.id] in (WAITING, READY) and task.id not in running]
         for task in rest:
             self.state[task.id] = CANCELLED

@@ -1,7 +1,7 @@
-"""Which parts of one piece of data two tasks touch, and whether they meet.
+"""Parts of a piece of data, and whether two of them overlap.
 
-A span is an arithmetic progression on one axis, (start, stop, step) with `stop` one past its last index; a box is one span an axis,
-and the empty box `()` is all of the data. Boxes are products of spans, so two boxes meet iff their spans meet on every axis, exactly.
+A span is an arithmetic progression on one axis, (start, stop, step) with `stop` one past its last index; a box is one span per axis, and
+the empty box `()` is all of the data. Boxes are products of spans, so two boxes overlap if and only if their spans overlap on every axis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERYTHING: Box = ()
 
 
 def spans_meet(a: Span, b: Span) -> bool:
-    """True when two progressions share an index (Chinese remainder theorem on their steps)."""
+    """Whether two progressions share an index (by the Chinese remainder theorem on their steps)."""
     low, high = max(a[0], b[0]), min(a[1], b[1])
     if low >= high:
         return False
@@ -35,12 +35,12 @@ def spans_meet(a: Span, b: Span) -> bool:
 
 
 def meet(a: Box, b: Box) -> bool:
-    """True when two boxes share an element; an axis that only one of them names does not part them."""
+    """Whether two boxes share an element; an axis that only one of them names does not separate them."""
     return all(spans_meet(x, y) for x, y in zip(a, b, strict=False))
 
 
 def covers(a: Box, b: Box) -> bool:
-    """True when every element of `b` is surely in `a`."""
+    """Whether every element of `b` is certainly in `a`."""
     if len(b) < len(a):
         return False
     for (start, stop, step), (first, end, stride) in zip(a, b, strict=False):
@@ -52,7 +52,7 @@ def covers(a: Box, b: Box) -> bool:
 
 
 def elements(box: Box) -> int:
-    """Elements of a box that names every axis."""
+    """The number of elements of a box that names every axis."""
     count = 1
     for start, stop, step in box:
         count *= (stop - start + step - 1) // step
@@ -60,9 +60,9 @@ def elements(box: Box) -> int:
 
 
 def box_of(index: Any, shape: tuple[int, ...] | None, where: str) -> Box:
-    """The box of an index as NumPy writes it: integers, slices, `...`, and lists of integers, whose box is the one around them.
+    """The box of a NumPy index: integers, slices, `...`, and lists of integers, for which it is the bounding box.
 
-    Of an unknown shape only integers and slices with both ends.
+    If the shape is unknown, only integers and slices with both ends are allowed.
     """
     items = _axes(index, shape)
     if shape is not None:
@@ -76,7 +76,7 @@ def box_of(index: Any, shape: tuple[int, ...] | None, where: str) -> Box:
 
 
 def _axes(index: Any, shape: tuple[int, ...] | None) -> list[Any]:
-    """One item an axis, as far as there are."""
+    """One item per axis, as far as there are items."""
     items = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
     if at is not None and shape is not None:
@@ -85,12 +85,12 @@ def _axes(index: Any, shape: tuple[int, ...] | None) -> list[Any]:
 
 
 def is_scattered(index: Any) -> bool:
-    """True when an index has a list or array of numbers, so that NumPy gives a copy and no view."""
+    """Whether an index has a list or array of numbers, so that NumPy returns a copy and not a view."""
     return any(isinstance(item, list) or getattr(item, "ndim", 0) for item in _axes(index, None))
 
 
 def within(index: Any, shape: tuple[int, ...] | None) -> Any:
-    """How an index sees an array that holds the elements of its box and no others; None when it sees them as they are."""
+    """The index into an array that holds exactly the elements of the box; None if it is the whole array."""
     if index is None:
         return None
     found: list[Any] = []
@@ -143,26 +143,26 @@ def _span(item: Any, length: int | None, where: str) -> Span:
 
 
 class Region:
-    """A box that tasks have touched since it was last overwritten whole, and which tasks did."""
+    """A box that tasks have accessed since it was last completely overwritten, and those tasks."""
 
     __slots__ = ("box", "commuters", "readers", "token", "writers")
 
     def __init__(self, box: Box) -> None:
         self.box = box
-        #: Task numbers: who wrote it last, who read it since, who updated it in any order since.
+        #: The numbers of the tasks that wrote it last, that have read it since, and that have updated it in any order since.
         self.writers: list[int] = []
         self.readers: list[int] = []
         self.commuters: list[int] = []
-        #: What a commuting task holds while it runs; None until there is one.
+        #: The token that a commuting task holds while it runs, or None if there was no such task.
         self.token: int | None = None
 
 
 class Regions:
-    """The live regions of one piece of data; finds those that meet a box without looking at the others.
+    """The live regions of one piece of data; it finds those that overlap a box without looking at the others.
 
-    Regions lie in a hash grid whose cells are as large as the regions in them (one grid a power of two, over the first two axes),
-    so a box as large as its neighbours looks into a few cells, however many regions there are; a box that spans more cells than
-    are occupied looks at the occupied ones.
+    Regions lie in a hash grid whose cells are as large as the regions in them (one grid per power of two, over the first two axes), so a
+    box that is as large as its neighbours looks into a few cells, however many regions there are. A box that spans more cells than are
+    occupied looks at the occupied ones.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Regions:
         return len(self._by_box)
 
     def exactly(self, box: Box) -> Region:
-        """The region of this very box, made when there is none."""
+        """The region of exactly this box, which is made if there is none."""
         region = self._by_box.get(box)
         if region is None:
             region = self._by_box[box] = Region(box)
@@ -183,7 +183,7 @@ class Regions:
         return region
 
     def remove(self, region: Region) -> None:
-        """Forget a region."""
+        """Removes a region."""
         del self._by_box[region.box]
         if region.box:
             level, cell = _cell(region.box)

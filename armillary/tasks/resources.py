@@ -1,4 +1,4 @@
-"""What a group of workers has for tasks to hold while they run: cores, devices, memory, licences."""
+"""Resources that tasks hold while they run: cores, devices, memory and licences of a group of workers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Consumable resources of one group of workers: what there is, and what is free."""
+    """The consumable resources of one group of workers: the totals, and what is free."""
 
     def __init__(self, cores: int, others: Mapping[str, float] | None = None) -> None:
         self.has: dict[str, float] = {**(others or {}), "cores": cores}
         self.free = dict(self.has)
 
     def check(self, tasks: Iterable[Task], where: str) -> None:
-        """`InputError` for the first task that could never start."""
+        """Raises an `InputError` for the first task that could never start."""
         for task in tasks:
             if task.needs:
                 for resource, amount in task.needs.items():
@@ -30,7 +30,7 @@ class Pool:
                 raise InputError(f"task {task.key} needs {task.nodes} nodes at once; gangs run on virtual workers", where=where)
 
     def take(self, task: Task) -> bool:
-        """Hold what the task needs; False, and nothing held, when it is not free."""
+        """Takes what the task needs; returns False, and takes nothing, if it is not free."""
         if task.needs is None:
             if self.free["cores"] < 1:
                 return False
@@ -44,7 +44,7 @@ class Pool:
         return True
 
     def give(self, task: Task) -> None:
-        """Give back what the task held."""
+        """Releases what the task held."""
         if task.needs is None:
             self.free["cores"] += 1
             return

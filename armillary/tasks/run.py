@@ -1,4 +1,4 @@
-"""What came of running a graph."""
+"""The outcome of running a graph."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
 
 
 class WorkerLost(RuntimeError):
-    """Workers died again and again without finishing anything."""
+    """Workers died repeatedly without finishing a task."""
 
 
 @dataclass
 class Run:
-    """What came of running a graph: the trace, the results, and what went wrong."""
+    """The outcome of running a graph: the trace, the results, and the failures."""
 
     trace: Trace
-    #: From the start of the run to the end of its last task: wall seconds, or simulated ones.
+    #: Seconds from the start of the run to the end of its last task, in wall time or simulated time.
     seconds: float
-    #: Key of each failed task to what its body raised, and the keys of those that were cancelled.
+    #: The exception of each failed task by key, and the keys of the cancelled tasks.
     failed: dict[str, BaseException] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
     results: dict[int, Any] = field(default_factory=dict)
-    #: Seconds that bodies on threads waited for something else than themselves (the interpreter lock, I/O): wall minus CPU time.
+    #: Seconds that bodies on threads waited for the interpreter lock or I/O: wall time minus CPU time.
     gil_wait: float = 0.0
 
     def result(self, task: Task) -> Any:
-        """What the task's body returned; raises what it raised."""
+        """The return value of the task's body; if the body raised, the exception is raised."""
         if task.key in self.failed:
             raise self.failed[task.key]
         if task.key in self.cancelled:
-            raise InputError(f"task {task.key} was cancelled: it has no result")
+            raise InputError(f"task {task.key} was cancelled and has no result")
         return self.results.get(task.id)
 
     def raise_first(self) -> Run:
-        """Raise what the first failed task raised, with the task's key in a note; the run itself when none failed."""
+        """Raises the exception of the first failed task, with its key in a note; returns the run itself if none failed."""
         for key, error in self.failed.items():
             error.add_note(f"raised by task {key}")
             raise error

@@ -1,4 +1,4 @@
-"""Which virtual workers are free, and what each node has left of named resources: who sits where, and who could."""
+"""The free virtual workers and the free named resources of each node, and where a task could run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Seats:
 
     def __init__(self, site: Site, resources: Mapping[str, float]) -> None:
         self.site = site
-        #: Heaps of workers by kind, which may hold some that are no longer idle; the byte says who is.
+        #: The heaps of workers by kind, which may contain workers that are no longer idle; the byte says which are.
         self.idle: dict[str, list[int]] = {kind: [] for kind in site.first}
         for worker, kind in enumerate(site.kinds):
             self.idle[kind].append(worker)
         self.is_idle = bytearray(b"\x01" * len(site.kinds))
         self.dead = bytearray(len(site.kinds))
-        #: What each node has free of named resources.
+        #: The free named resources of each node.
         self.free: list[dict[str, float]] = [{"memory": nbytes, **resources} for nbytes in site.node_memory]
-        #: The most workers of each kind, and the most of each resource, that one node has.
+        #: The most workers of each kind, and the most of each resource, in one node.
         self.most = {kind: max(sum(site.kinds[w] == kind for w in workers) for workers in site.workers_of) for kind in site.first}
         self.has = {name: max(free[name] for free in self.free) for name in self.free[0]}
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """`InputError` for the first task that needs more than any node has."""
+        """Raises an `InputError` for the first task that needs more than any node has."""
         for task in tasks:
             if task.needs is None and task.nodes == 1:
                 continue
@@ -44,7 +44,7 @@ class Seats:
                 raise InputError(f"task {task.key} needs {task.nodes} nodes; there are {len(self.site.nodes)}", where="Virtual")
             if self.fits(task, self.site.workers_of, self.free) is None:
                 each = ", ".join(f"{amount:g} {resource}" for resource, amount in (task.needs or {}).items())
-                raise InputError(f"task {task.key} needs {each} on {task.nodes} nodes; no such nodes are there", where="Virtual")
+                raise InputError(f"task {task.key} needs {each} on {task.nodes} nodes; there are no such nodes", where="Virtual")
 
     def take(self, workers: list[int], task: Task) -> None:
         """A task sits down."""
@@ -62,7 +62,7 @@ class Seats:
             self.hold(self.free, workers, task, 1)
 
     def hold(self, free: list[dict[str, float]], workers: list[int], task: Task, sign: int) -> None:
-        """Take (-1) or give back (1) the named resources of a task on each of its nodes."""
+        """Takes (-1) or releases (1) the named resources of a task on each of its nodes."""
         for node in {self.site.node_of[worker]: None for worker in workers}:
             for resource, amount in (task.needs or {}).items():
                 if resource in free[node]:
@@ -73,7 +73,7 @@ class Seats:
         return [[w for w in workers if self.is_idle[w] and not self.dead[w]] for workers in self.site.workers_of]
 
     def fits(self, task: Task, idle: list[list[int]], free: list[dict[str, float]]) -> list[int] | None:
-        """Workers for a task that needs several: the cores, devices and resources of one rank on each of `nodes` nodes."""
+        """The workers for a task that needs several: the cores, devices and resources of one rank on each of `nodes` nodes."""
         wanted = {"cpu": task.cores if "cpu" in task.on else 0}
         named: dict[str, float] = {}
         for resource, amount in (task.needs or {}).items():
@@ -104,7 +104,7 @@ class Seats:
 
 
 class Reservation:
-    """When a task that waits can start at the latest, and what there will be then (EASY backfilling).
+    """The latest start of a waiting task, and what will be free then (EASY backfilling).
 
     Feitelson and Weil, Utilization and predictability in scheduling the IBM SP2 with backfilling, IPPS 1998.
     """
@@ -122,7 +122,7 @@ class Reservation:
             self.when = until
 
     def spare(self, workers: list[int], task: Task) -> bool:
-        """True when the waiting task can start in time although these workers are still busy with another; they count as busy then."""
+        """Whether the waiting task can start in time even if these workers are still busy with another task; if so, they count as busy."""
         idle = [[w for w in all_workers if w not in workers] for all_workers in self._idle]
         free = [dict(free) for free in self._free]
         self._seats.hold(free, workers, task, -1)
@@ -133,5 +133,5 @@ class Reservation:
 
 
 def _kind_of(resource: str) -> str:
-    """The kind of worker that a need names: cores are cpu workers, gpus gpu workers."""
+    """The kind of worker that a need names: cores are cpu workers, and gpus are gpu workers."""
     return "cpu" if resource == "cores" else resource.removesuffix("s")

@@ -1,6 +1,6 @@
-"""Graphs to try things on: factorisations, stencils, and the shapes of scientific workflows. Seeded where they are random.
+"""Example graphs: factorisations, stencils, and the shapes of scientific workflows. Random ones are seeded.
 
-Without data they carry costs only and run on virtual workers (their bodies do nothing elsewhere).
+Without data they only carry costs and run on virtual workers (on other executors their bodies do nothing).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _count(what: str, *values: int) -> None:
 def cholesky(nt: int, matrix: np.ndarray | None = None, *, cost: float = 1.0, tile_bytes: int = 0) -> Graph:
     """Right-looking tiled Cholesky of nt × nt tiles: nt potrf, nt(nt−1)/2 trsm, nt(nt−1)/2 syrk, nt(nt−1)(nt−2)/6 gemm.
 
-    With `matrix` (symmetric positive definite, its size a multiple of nt) the tasks carry bodies, and data "A" ends as the lower factor
-    below and on the diagonal. `cost` is the seconds of each task on a virtual CPU. Priorities favour the panel of the earliest step.
+    With `matrix` (symmetric positive definite, with a size that is a multiple of nt) the tasks have bodies, and data "A" ends as the lower
+    factor below and on the diagonal. `cost` is the seconds of each task on a virtual CPU. Priorities favour the panel of the earliest step.
     """
     _count("cholesky", nt)
     graph = Graph("cholesky")
@@ -97,7 +97,7 @@ def qr(nt: int, *, cost: float = 1.0, tile_bytes: int = 0) -> Graph:
 
 
 def chain(length: int, *, cost: float = 1.0, call: Any = None) -> Graph:
-    """Tasks one after the other."""
+    """A chain of tasks."""
     _count("chain", length)
     graph = Graph("chain")
     last: list[Task] = []
@@ -107,7 +107,7 @@ def chain(length: int, *, cost: float = 1.0, call: Any = None) -> Graph:
 
 
 def fork_join(width: int, *, cost: float = 1.0, call: Any = None) -> Graph:
-    """One task, `width` that wait for it, one that waits for them."""
+    """One task, `width` tasks that wait for it, and one task that waits for them."""
     _count("fork_join", width)
     graph = Graph("fork-join")
     first = graph.add(call, name="fork", cost=cost)
@@ -117,7 +117,7 @@ def fork_join(width: int, *, cost: float = 1.0, call: Any = None) -> Graph:
 
 
 def stencil(nx: int, ny: int, steps: int, *, cost: float = 1.0, call: Any = None) -> Graph:
-    """A grid of nx × ny cells over `steps`: each cell waits for itself and its four neighbours of the step before."""
+    """A grid of nx × ny cells over `steps` steps, where each cell waits for itself and its four neighbours in the previous step."""
     _count("stencil", nx, ny, steps)
     graph = Graph("stencil")
     before: dict[tuple[int, int], Task] = {}
@@ -132,7 +132,7 @@ def stencil(nx: int, ny: int, steps: int, *, cost: float = 1.0, call: Any = None
 
 
 def wavefront(nx: int, ny: int, *, cost: float = 1.0, call: Any = None) -> Graph:
-    """A grid in which each cell waits for the one to its left and the one above."""
+    """A grid in which each cell waits for the cells to its left and above it."""
     _count("wavefront", nx, ny)
     graph = Graph("wavefront")
     tasks = graph.tasks
@@ -144,7 +144,7 @@ def wavefront(nx: int, ny: int, *, cost: float = 1.0, call: Any = None) -> Graph
 
 
 def fft(levels: int, *, cost: float = 1.0) -> Graph:
-    """Butterflies: 2**levels points, each of the `levels` stages with a task a point."""
+    """Butterflies over 2**levels points, with one task per point in each of the `levels` stages."""
     _count("fft", levels)
     if levels > 20:
         raise InputError(f"fft: found {levels} levels; expected at most 20")
@@ -156,7 +156,7 @@ def fft(levels: int, *, cost: float = 1.0) -> Graph:
 
 
 def mapreduce(maps: int, reduces: int, *, cost: float = 1.0) -> Graph:
-    """Every reduce waits for every map."""
+    """Map tasks, and reduce tasks that wait for all of them."""
     _count("mapreduce", maps, reduces)
     graph = Graph("mapreduce")
     first = [graph.add(None, name="map", cost=cost) for _ in range(maps)]
@@ -166,7 +166,9 @@ def mapreduce(maps: int, reduces: int, *, cost: float = 1.0) -> Graph:
 
 
 def random_layered(layers: int, width: int, *, degree: int = 2, seed: int = 0, spread: float = 0.5) -> Graph:
-    """Layers of `width` tasks; each waits for `degree` random ones of the layer before; log-normal costs, median 1 s, sigma `spread`."""
+    """Layers of `width` tasks, each of which waits for `degree` random ones of the previous layer; costs are log-normal with median 1 s and
+    sigma `spread`.
+    """
     _count("random_layered", layers, width, degree)
     draws = np.random.default_rng(seed)
     graph = Graph("random-layered")
@@ -179,10 +181,10 @@ def random_layered(layers: int, width: int, *, degree: int = 2, seed: int = 0, s
 
 
 def _distinct(draws: np.random.Generator, count: int, each: int) -> np.ndarray:
-    """`count` rows of `each` different numbers below `count`, sorted; every choice is equally likely."""
+    """`count` rows of `each` distinct numbers below `count`, sorted; every choice is equally likely."""
     picks = np.empty((count, 0), np.int64)
     for taken in range(each):
-        # A number among those that are left, moved past the taken ones below it.
+        # A number among the remaining ones, shifted past the taken numbers below it.
         number = draws.integers(0, count - taken, count)
         for column in range(taken):
             number += number >= picks[:, column]
@@ -195,7 +197,9 @@ def _fan(graph: Graph, name: str, count: int, after: Sequence[Task], cost: float
 
 
 def montage(images: int, *, cost: float = 1.0) -> Graph:
-    """The shape of Montage mosaics: project each image, fit each pair of neighbours, model once, correct each, add up."""
+    """The shape of Montage mosaics: it projects each image, fits each pair of neighbours, models once,
+    corrects each image, and adds them.
+    """
     _count("montage", images)
     graph = Graph("montage")
     projected = _fan(graph, "mProject", images, [], cost)
@@ -210,7 +214,9 @@ def montage(images: int, *, cost: float = 1.0) -> Graph:
 
 
 def epigenomics(lanes: int, chunks: int, *, cost: float = 1.0) -> Graph:
-    """The shape of Epigenomics: lanes split into chunks, a chain of four a chunk, merge a lane, then one chain."""
+    """The shape of Epigenomics: lanes are split into chunks, with a chain of four tasks per chunk and a merge per lane, followed by one
+    chain.
+    """
     _count("epigenomics", lanes, chunks)
     graph = Graph("epigenomics")
     merged = []
@@ -230,7 +236,9 @@ def epigenomics(lanes: int, chunks: int, *, cost: float = 1.0) -> Graph:
 
 
 def cybershake(sites: int, syntheses: int, *, cost: float = 1.0) -> Graph:
-    """The shape of CyberShake: strain tensors extracted a site, many syntheses each, a peak each, two collections."""
+    """The shape of CyberShake: strain tensors are extracted per site, with many syntheses per tensor and a peak per synthesis, and two
+    collections.
+    """
     _count("cybershake", sites, syntheses)
     graph = Graph("cybershake")
     seismograms, peaks = [], []

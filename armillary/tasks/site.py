@@ -1,4 +1,4 @@
-"""Where virtual workers stand: their kinds and nodes, how fast they are, what a transfer between nodes takes when nothing is in its way."""
+"""Virtual workers: their kinds, nodes and speeds, and the time of an undisturbed transfer between nodes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ if TYPE_CHECKING:
     from armillary.cluster import Cluster
     from armillary.tasks.data import Data
 
-#: Virtual workers that one run may have.
+#: The most virtual workers of one run.
 MOST_WORKERS = 2_000_000
 
 
 class Site:
-    """The workers of a simulated run: a cluster's cores and devices, `n` cores of one node, or kinds, each on its own node."""
+    """The workers of a simulated run: the cores and devices of a cluster, `n` cores of one node, or a list of
+    kinds, each on its own node.
+    """
 
     def __init__(self, machine: Cluster | int | Sequence[str], latency: float, bandwidth: float, memory: float | None = None) -> None:
         self.cluster: Cluster | None = None
         self.latency, self.bandwidth = latency, bandwidth
         self.kinds: list[str] = []
-        #: Node of each worker, and names of the nodes.
+        #: The node of each worker, and the names of the nodes.
         self.node_of: list[int] = []
         self.nodes: tuple[str, ...] = ("host",)
-        #: Memories: the node, the part of it (None for its own memory) and the bytes of each; and the memory of each worker.
+        #: The memories, each with its node, the part of it (None for the node's own memory) and its bytes, and the memory of each worker.
         self.place_node: list[int] = []
         self.place_part: list[str | None] = []
         self.capacities: list[float] = []
         self.place_of: list[int] = []
-        #: Bytes of each node's own memory, for tasks that need some; infinite where unknown.
+        #: The bytes of each node's own memory, for tasks that need memory; infinite if unknown.
         self.node_memory: list[float] = []
         self._memory = memory
         self._ways: dict[tuple[int | str, int | str], tuple[float, float]] = {}
@@ -84,7 +86,7 @@ class Site:
         return len(self.place_node) - 1
 
     def _reachable(self, node: int, device: int) -> bool:
-        """True when the cluster says how fast a device is reached; where it does not, the node's memory stands for the device's too."""
+        """Whether the cluster states the speed of the link to a device; otherwise the node's memory also serves as that of the device."""
         assert self.cluster is not None
         if not self.cluster.node(node).sockets:
             return False
@@ -92,7 +94,7 @@ class Site:
         return way.latency is not None and way.rate is not None
 
     def home(self, data: Data) -> int:
-        """The memory where data lies at the start: `node`, or `node/device:k`; the first when none is stated."""
+        """The memory where data is at the start: `node`, or `node/device:k`; the first one if none is stated."""
         if data.home is None:
             return 0
         name, _, part = data.home.partition("/")
@@ -111,7 +113,7 @@ class Site:
         return f"n{nodes[0]}/{parts[0] or 'socket:0'}", f"n{nodes[1]}/{parts[1] or 'socket:0'}"
 
     def seconds(self, task: Task, worker: int) -> float:
-        """What the task is expected to take on a worker; infinite where it may not run."""
+        """The expected seconds of the task on a worker; infinite if it may not run there."""
         kind, cost = self.kinds[worker], task.cost
         if cost.__class__ is float and kind in task.on:
             return cost
@@ -137,7 +139,7 @@ class Site:
         return seconds
 
     def _speed(self, number: int, kind: str, precision: str) -> tuple[float | None, float | None]:
-        """(flop/s, bytes/s) of one worker: a device, or a core with its share of the socket."""
+        """The (flop/s, bytes/s) of one worker, which is a device, or a core with its share of the socket."""
         if self.cluster is None:
             return None, None
         node = self.cluster.node(number)

@@ -1,7 +1,7 @@
-"""Worker threads in this process: the cheapest way to run a graph, and no copies of anything.
+"""Worker threads in this process, which are the cheapest way to run a graph and copy nothing.
 
-One lock guards the run. A worker that ends a task takes the next one in the same critical section, and sleeps on a condition when there
-is none. Bodies that hold the interpreter lock do not get faster by threads; `Run.gil_wait` shows it.
+One lock guards the run. A worker that ends a task takes the next one in the same critical section, and sleeps on a condition when there is
+none. Threads do not speed up bodies that hold the interpreter lock; `Run.gil_wait` shows this.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from armillary.tasks.trace import Recorder, Trace
 if TYPE_CHECKING:
     from armillary.tasks.graph import Graph, Task
 
-#: How long an interrupted run waits for bodies that still run.
+#: Seconds that an interrupted run waits for bodies that still run.
 INTERRUPT_S = 1.0
 
 
 def check_count(count: int, what: str) -> int:
-    """A number of workers, or `InputError`."""
+    """A number of workers; anything else raises an `InputError`."""
     if not isinstance(count, int) or not 1 <= count <= 4096:
         raise InputError(f"found {count!r}; expected a whole number from 1 to 4096", where=what)
     return count
 
 
 class Threads:
-    """`count` worker threads; `pin` binds each to one core; `resources` are what tasks may need beside cores."""
+    """`count` worker threads; `pin` binds each to one core; `resources` are what tasks may need in addition to cores."""
 
     def __init__(self, count: int, *, pin: bool = False, resources: Mapping[str, float] | None = None) -> None:
         self.count = check_count(count, "Threads")
@@ -45,7 +45,7 @@ class Threads:
         self.resources = dict(resources or {})
 
     def run(self, graph: Graph, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
-        """Run the graph; called by `Graph.run`."""
+        """Runs the graph; `Graph.run` calls it."""
         graph.validate()
         return _ThreadRun(self, graph, policy_for(policy, self.count, seed), on_error).go()
 
@@ -65,15 +65,15 @@ class _ThreadRun:
         self.cancelled: list[str] = []
         self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
-        #: Tasks that bodies added under a key, by the number of the task that did.
+        #: The tasks that bodies added under a key, by the number of the adding task.
         self.added: dict[tuple[int, Any], Task] = {}
         self.saved: dict[int, list[tuple[Any, Any]]] = {}
-        #: A task that was popped and does not fit yet: nothing passes it.
+        #: A task that was popped but does not fit yet; no other task overtakes it.
         self.head: Task | None = None
         self.idle = 0
-        #: A policy that we do not know may keep a task for one worker, so all are asked.
+        #: An unknown policy may keep a task for one worker, so all workers are asked.
         self.choosy = type(policy).__module__ != Fifo.__module__
-        #: Bodies that run, and tasks whose body returned and whose events are pending.
+        #: The number of running bodies, and the tasks whose body returned and whose events are pending.
         self.busy = 0
         self.interrupted = False
         self.defect: BaseException | None = None
@@ -117,7 +117,7 @@ class _ThreadRun:
         try:
             self._work(worker)
         except BaseException as defect:
-            # A policy of someone else's, or a defect of ours: the run must end, not hang.
+            # A foreign policy may raise, or there may be a defect here; either way the run must end, not hang.
             self.defect = defect
             self.interrupted = True
             self.over.set()
@@ -161,7 +161,7 @@ class _ThreadRun:
             task = context = result = error = None
 
     def _take(self, worker: int) -> Task | None:
-        """The next task, or None when the run is over; called and returns with the lock held."""
+        """The next task, or None if the run is over; the lock is held on entry and on return."""
         while True:
             if self.interrupted or not self.progress.left:
                 return None
@@ -183,7 +183,7 @@ class _ThreadRun:
             self.idle -= 1
 
     def _asked(self) -> float:
-        """Serve what is polled while there is nothing else to do; how long to wait then (not long: a wake-up in between is missed)."""
+        """Polls while there is nothing else to do; returns how long to wait then (briefly, because a wake-up in between is missed)."""
         self.lock.release()
         try:
             return events.serve_polls()
@@ -194,7 +194,7 @@ class _ThreadRun:
         self, task: Task, worker: int, attempt: int, started: int, body_ended: int, ended: int, result: Any, error: BaseException | None,
         free: bool = True,
     ) -> None:  # fmt: skip
-        """A task ended; lock held. `free` when its resources are still held."""
+        """Ends a task, with the lock held. `free` says that its resources are still to be released."""
         submitted = self.submitted_at.get(task.id, 0)
         status = DONE if error is None else FAILED
         self.recorder.row(task, worker, status, attempt, submitted, self.ready_at[task.id], started, body_ended, ended)
@@ -229,7 +229,7 @@ class _ThreadRun:
             self.cancelled.append(task.key)
 
     def _stop(self) -> None:
-        """After a failure nothing starts: when the last body has ended, the rest is cancelled."""
+        """After a failure nothing starts, and when the last body has ended, the rest is cancelled."""
         if self.busy == 0:
             self._cancel(self.progress.cancel_rest(), time.monotonic_ns() - self.origin)
             self._wake(0)
@@ -252,7 +252,7 @@ class _ThreadRun:
         self, context: events.Context, task: Task, worker: int, attempt: int, started: int, body_ended: int, result: Any,
         error: BaseException | None,
     ) -> None:  # fmt: skip
-        """The body returned; the task ends with its last event. Lock held; the worker and the resources are free."""
+        """The body has returned, and the task ends with its last event. The lock is held; the worker and the resources are free."""
         self.pool.give(task)
 
         def settle(context: events.Context) -> None:

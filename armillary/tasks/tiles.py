@@ -1,4 +1,4 @@
-"""Bodies of tiled factorisations: each works in place on square tiles of one matrix (lower triangle, row-major views)."""
+"""The bodies of tiled factorisations, which work in place on square tiles of one matrix (lower triangle, row-major views)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def potrf(a: np.ndarray) -> None:
 
 
 def trsm(diagonal: np.ndarray, a: np.ndarray) -> None:
-    """a ← a · L⁻ᵀ, L the factor of the diagonal tile."""
+    """a ← a · L⁻ᵀ, where L is the factor of the diagonal tile."""
     a[...] = solve_triangular(diagonal, a.T, lower=True).T
 
 

@@ -1,4 +1,4 @@
-"""A trace as a timeline of the engine: a track a worker, and through it Chrome, Perfetto and Paraver files."""
+"""A trace as a timeline of the engine, with one track per worker, from which Chrome, Perfetto and Paraver files are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def timeline(trace: Trace) -> Any:
-    """The rows as spans, in seconds: a process a node, a thread a worker; transfers on a thread of their own."""
+    """The rows as spans in seconds, with one process per node and one thread per worker; transfers have a thread of their own."""
     from armillary.engine import Timeline
 
     line = Timeline()

@@ -1,4 +1,4 @@
-"""What happened in a run: one row an attempt, one schema for threads, processes, Dask and virtual workers.
+"""The trace of a run: one row per attempt, in the same schema for threads, processes, Dask and virtual workers.
 
 Times are nanoseconds from the start of the run, on one monotonic clock. A transfer is a row of kind `link` with the number of
 the task that it was for.
@@ -31,7 +31,7 @@ LINK = KINDS.index("link")
 
 
 class Recorder:
-    """Takes the rows of a trace while a run goes on: fourteen 64-bit numbers each, 112 bytes."""
+    """Records the rows of a trace during a run; a row has fourteen 64-bit numbers (112 bytes)."""
 
     def __init__(self) -> None:
         self.rows = array("q")
@@ -40,7 +40,7 @@ class Recorder:
         self, task: Task, worker: int, status: int, attempt: int, submitted: int, ready: int, started: int, body_ended: int, ended: int,
         node: int = 0, kind: int = 0, bytes_in: int | None = None, bytes_out: int = 0,
     ) -> None:  # fmt: skip
-        """One attempt at one task."""
+        """Records one attempt at one task."""
         if bytes_in is None:
             bytes_in, bytes_out = traffic(task) if task.accesses else (0, 0)
         cores = 1 if task.needs is None else task.cores
@@ -49,12 +49,12 @@ class Recorder:
         )
 
     def cancelled(self, task: Task, submitted: int, now: int) -> None:
-        """A task that will never run."""
+        """Records a task that will never run."""
         self.row(task, -1, CANCELLED, 0, submitted, now, now, now, now, bytes_in=0)
 
 
 def traffic(task: Task) -> tuple[int, int]:
-    """Bytes that a task reads and writes, by its accesses."""
+    """The bytes that a task reads and writes, by its accesses."""
     read = written = 0
     for access in task.accesses:
         nbytes = access.piece.nbytes
@@ -77,12 +77,12 @@ class RealisedPath:
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened: columns as NumPy arrays (`trace.started`, `trace["worker"]`), tables and timelines on request."""
+    """The trace of a run: columns as NumPy arrays (`trace.started`, `trace["worker"]`), tables and timelines."""
 
     rows: np.ndarray
     keys: Sequence[str]
     names: Sequence[str]
-    #: What there was: names of the nodes, workers, and the resources of each node.
+    #: The names of the nodes, the number of workers, and the resources of each node.
     nodes: tuple[str, ...] = ("host",)
     workers: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Trace:
     def of(
         recorder: Recorder, graph: Graph, workers: int, resources: Mapping[str, float] | None = None, nodes: tuple[str, ...] = ("host",)
     ) -> Trace:
-        """The trace of what a recorder took down."""
+        """The trace of a recorder's rows."""
         rows = np.frombuffer(recorder.rows, np.int64).reshape(-1, len(COLUMNS)) if recorder.rows else np.empty((0, len(COLUMNS)), np.int64)
         rows.flags.writeable = False
         return Trace(rows, _Keys(graph), _Names(graph), nodes, workers, dict(resources or {}))
@@ -113,7 +113,7 @@ class Trace:
         return float(self["ended"].max(initial=0)) / 1e9
 
     def table(self) -> polars.DataFrame:
-        """All rows as a Polars table, with keys, names, kinds and states in words."""
+        """All rows as a Polars table, with keys, names, kinds and states as text."""
         import polars
 
         task = self["task"]
@@ -136,21 +136,21 @@ class Trace:
         return polars.DataFrame(columns, schema_overrides=text)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the table as Parquet."""
+        """Writes the table as Parquet."""
         self.table().write_parquet(path)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the table as CSV."""
+        """Writes the table as CSV."""
         self.table().write_csv(path)
 
     def to_rec(self, path: str | Path, graph: Graph) -> None:
-        """Write records in the manner of StarPU's tasks.rec (times in ms)."""
+        """Writes records in the format of StarPU's tasks.rec (times in ms)."""
         from armillary.tasks.formats.starpu import write_rec
 
         write_rec(self, graph, path)
 
     def timeline(self) -> Any:
-        """The rows as an `engine.Timeline`, and through it as Chrome/Perfetto or Paraver files."""
+        """The rows as an `engine.Timeline`, which writes Chrome/Perfetto or Paraver files."""
         from armillary.tasks.timeline import timeline
 
         return timeline(self)
@@ -161,7 +161,9 @@ class Trace:
         return (self["kind"] != LINK) & (self["worker"] >= 0)
 
     def utilisation(self, cores: int | None = None) -> float:
-        """Share of the workers' time in which a body held them: sum of (body_ended − started) · cores over workers · makespan."""
+        """The share of the workers' time in which a body held them: the sum of (body_ended − started) · cores, divided by workers ·
+        makespan.
+        """
         total = cores if cores is not None else self.workers
         held = ((self["body_ended"] - self["started"]) * self["cores"])[self._busy()].sum()
         return float(held) / (max(1, total) * max(1.0, float(self["ended"].max(initial=0))))
@@ -173,9 +175,9 @@ class Trace:
         return {worker: float(span - ns) / 1e9 for worker, ns in enumerate(ran)}
 
     def path(self, graph: Graph) -> RealisedPath:
-        """The realised critical path: from the task that ended last back along the predecessors that ended last."""
+        """The realised critical path, from the task that ended last back along the predecessors that ended last."""
         good = self._busy() & (self["status"] == DONE)
-        # The first time that each ended well: one that ran again made lost data, which its readers waited for.
+        # When each task first succeeded; a later run restored lost data, for which its readers waited.
         row_of = {int(t): r for t, r in zip(self["task"][good][::-1], np.flatnonzero(good)[::-1])}
         if not row_of:
             return RealisedPath((), 0.0, 0.0, 0.0)
@@ -198,14 +200,14 @@ class Trace:
         return RealisedPath(tuple(reversed(keys)), compute / 1e9, wait / 1e9, transfer / 1e9)
 
     def check(self, graph: Graph) -> None:
-        """Raise `BrokenTrace` unless order, workers, exclusions and resources were respected and every task has one end."""
+        """Raises `BrokenTrace` unless order, workers, exclusions and resources were respected and every task has one end."""
         from armillary.tasks.check import check
 
         check(self, graph)
 
 
 class _Keys(Sequence[str]):
-    """Keys of a graph's tasks, made when asked for."""
+    """The keys of a graph's tasks, made on demand."""
 
     def __init__(self, graph: Graph) -> None:
         self._tasks = graph.tasks
@@ -218,7 +220,7 @@ class _Keys(Sequence[str]):
 
 
 class _Names(_Keys):
-    """Names of a graph's tasks."""
+    """The names of a graph's tasks."""
 
     def __getitem__(self, at: Any) -> Any:
         return self._tasks[at].name

@@ -1,4 +1,6 @@
-"""Data on its way in a simulated run: what a task needs comes to its memory before it starts, what has to leave goes home first."""
+"""Data movement in a simulated run: the inputs of a task are fetched before it starts, and dirty copies are written back before they are
+evicted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Started:
-    """A task that was given workers: waits for its inputs, then runs."""
+    """A task that has workers; it waits for its inputs and then runs."""
 
     __slots__ = (
         "again",
@@ -41,18 +43,18 @@ class Started:
 
     def __init__(self, task: Task, workers: list[int], attempt: int, again: bool) -> None:
         self.task, self.workers, self.attempt = task, workers, attempt
-        #: True when it ended well before and only makes lost data again.
+        #: Whether it succeeded before and only restores lost data.
         self.again = again
-        #: Copies that it waits for, and copies that have to leave before its own can come.
+        #: The number of copies that it waits for, and of copies that must be evicted before its own can arrive.
         self.missing = self.before = 0
         self.fetches: list[Copy] = []
         self.pins: list[Copy] = []
         self.place = -1
-        #: Bytes held for what it will write.
+        #: Bytes reserved for what it will write.
         self.room = 0
         self.handle: Any = None
         self.started = 0.0
-        #: When it is expected to give its workers back.
+        #: When it is expected to release its workers.
         self.until = math.inf
 
 
@@ -63,12 +65,14 @@ class _Move:
     since: float
     task: Task
     cancel: Callable[[], None]
-    #: The task that waits for the source to leave, when it has to.
+    #: The task that waits for the eviction of the source, if any.
     makes_room_for: Started | None = None
 
 
 class Transfers:
-    """The data of one simulated run. `ready(started)` is called when a task's inputs are there, `stranded` when they can no longer come."""
+    """The data of one simulated run. `ready(started)` is called when the inputs of a task have arrived, and `stranded` when they can no
+    longer arrive.
+    """
 
     def __init__(
         self, sim: Simulation, site: Site, graph: Graph, recorder: Recorder, lossy: bool,
@@ -85,7 +89,7 @@ class Transfers:
         self._dead: set[int] = set()
         self.memories = Memories(site.capacities, self._home_of)
         self._moving: dict[Copy, _Move] = {}
-        #: Where nodes die: what each task that ended read and wrote, so that it can be done again.
+        #: If nodes die: what each ended task read and wrote, so that it can run again.
         self._lossy = lossy
         self._read: dict[int, list[tuple[Layer, Box, int]]] = {}
         self._wrote: dict[int, list[Layer]] = {}
@@ -97,15 +101,15 @@ class Transfers:
         return place
 
     def _alive(self, place: int) -> int:
-        """The place, or the first that is left."""
+        """The place, or the first one that is still alive."""
         if place in self._dead:
             return next((other for other in range(len(self._site.place_node)) if other not in self._dead), place)
         return place
 
-    # Asking
+    # Queries
 
     def inputs(self, task: Task, again: bool = False) -> list[tuple[Layer, Box, int]]:
-        """(layer, box, bytes) of what the task reads; the same as at first when it runs again."""
+        """The (layer, box, bytes) that the task reads; if it runs again, they are the same as the first time."""
         if again:
             return self._read.get(task.id, [])
         return [*self._inputs(task)]
@@ -118,7 +122,7 @@ class Transfers:
                     yield layer, access.box, min(nbytes, layer.nbytes)
 
     def lost(self, task: Task, again: bool) -> Layer | None:
-        """A layer that the task needs and nobody has any more."""
+        """A layer that the task needs but that no longer exists."""
         if self._dead:
             for layer, box, _ in self.inputs(task, again):
                 if not self.memories.sources(layer, box):
@@ -126,17 +130,17 @@ class Transfers:
         return None
 
     def fetch_s(self, task: Task, worker: int) -> float:
-        """Seconds to bring what the task reads to a worker, one after the other, when nothing else moves."""
+        """Seconds to fetch what the task reads to a worker, one transfer after another, if nothing else moves."""
         place, total = self._site.place_of[worker], 0.0
         for layer, box, nbytes in self._inputs(task):
             if self.memories.find(layer, box, place) is None:
                 source = self._source(layer, box, place)
-                # What is lost has to be made again wherever the task runs.
+                # Lost data has to be computed again wherever the task runs.
                 total += 0.0 if source is None else self._site.transfer_s(nbytes, source.place, place)
         return total
 
     def bytes_here(self, task: Task, worker: int) -> int:
-        """Bytes of what the task reads that are at a worker."""
+        """The bytes of the task's inputs that are already at a worker."""
         place = self._site.place_of[worker]
         return sum(nbytes for layer, box, nbytes in self._inputs(task) if self.memories.find(layer, box, place) is not None)
 
@@ -148,7 +152,7 @@ class Transfers:
     # A task's life
 
     def claim(self, started: Started, place: int) -> bool:
-        """Hold what the task needs at a place and have the rest brought; False, and nothing held, when there is no room now."""
+        """Holds what the task needs at a place and fetches the rest; returns False, and holds nothing, if there is no room now."""
         memories, task = self.memories, started.task
         inputs = self.inputs(task, started.again)
         found: dict[Copy, None] = {}
@@ -190,7 +194,7 @@ class Transfers:
         return True
 
     def _room(self, task: Task, place: int, inputs: list[tuple[Layer, Box, int]], again: bool) -> int:
-        """Bytes that the task will add at a place by writing: what it overwrites there whole makes room itself."""
+        """The bytes that the task will add at a place by writing; data that it overwrites completely makes room itself."""
         room = 0
         for access in task.accesses:
             if access.mode != "reads" and self._home_of(access.data) != place:
@@ -219,11 +223,11 @@ class Transfers:
         started.fetches = []
 
     def release(self, started: Started) -> None:
-        """The task gives back what it held at its place."""
+        """Releases what the task held at its place."""
         for copy in started.pins:
             copy.pins -= 1
         for copy in started.fetches:
-            # It was never sent for: whoever else waits for it has to start anew as well.
+            # It was never requested, so every other task that waits for it has to start again too.
             self.memories.drop(copy)
             for other in copy.waits or ():
                 if other is not started:
@@ -232,13 +236,13 @@ class Transfers:
         started.pins, started.fetches, started.room = [], [], 0
 
     def ended(self, started: Started) -> None:
-        """The task ended well: what it wrote is at its place, and only there."""
+        """Records that the task succeeded: what it wrote is at its place, and only there."""
         task, place = started.task, started.place
         if started.again:
             for layer in self._wrote.get(task.id, ()):
                 if not self.memories.sources(layer, layer.box):
                     self.memories.wrote(layer, place)
-            # What it read may have been overwritten long ago: then nobody needs to take it home.
+            # What it read may have been overwritten since; then it need not be written back.
             for layer, _, _ in self._read[task.id]:
                 if layer not in self.memories.of(layer.data):
                     self.memories.came_home(layer)
@@ -248,7 +252,7 @@ class Transfers:
             self._wrote[task.id] = written
 
     def send_ahead(self, task: Task, worker: int) -> None:
-        """Bring what a task will read to the worker that is known to run it, as far as there is room."""
+        """Fetches what a task will read to the worker that is known to run it, as far as there is room."""
         place, memories = self._site.place_of[worker], self.memories
         if place in self._dead:
             return
@@ -294,7 +298,7 @@ class Transfers:
                 self._ready(started)
 
     def die(self, node: int) -> None:
-        """A node is gone with all that lies there; what was on its way from or to it does not arrive."""
+        """Removes a node with all its data; transfers from it or to it do not arrive."""
         for data in self._graph.handles:
             self.memories.of(data)
         gone = [place for place, at in enumerate(self._site.place_node) if at == node]
@@ -316,7 +320,7 @@ class Transfers:
 
 
 def check_room(graph: Graph, site: Site) -> None:
-    """`InputError` for the first task whose data exceed the memory of a worker that may be given it."""
+    """Raises an `InputError` for the first task whose data exceed the memory of a worker that may run it."""
     least: dict[str, float] = {}
     for worker, kind in enumerate(site.kinds):
         least[kind] = min(least.get(kind, math.inf), site.capacities[site.place_of[worker]])
@@ -327,5 +331,5 @@ def check_room(graph: Graph, site: Site) -> None:
             touched = sum(access.piece.nbytes for access in task.accesses)
             for kind in task.on:
                 if touched > least.get(kind, math.inf):
-                    what = f"task {task.key} touches {touched} bytes; the memory of a {kind} worker holds {least[kind]:.0f}"
+                    what = f"task {task.key} accesses {touched} bytes; the memory of a {kind} worker holds {least[kind]:.0f}"
                     raise InputError(what, where="Virtual")

@@ -1,7 +1,7 @@
-"""Virtual workers: the same graph in simulated time, on a machine that need not be here.
+"""Virtual workers run the same graph in simulated time, on a machine that need not exist here.
 
-A ready task is given to a worker by the policy; what it reads and is elsewhere is fetched through the network's flows; then it runs for
-its stated cost, times exp(N(0, noise)) with the normal drawn from the task's key, so that every policy meets the same durations.
+The policy gives a ready task to a worker, and its remote inputs are fetched by flows over the network. It then runs for its stated cost,
+times exp(N(0, noise)) with the normal number drawn from the task's key, so that every policy sees the same durations.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 class Virtual:
     """Workers in simulated time: every core and device of a cluster, `n` cores of one node, or a list of kinds, each on its own node.
 
-    `noise` is the sigma of the log-normal factor on costs; `execute` also calls the bodies; `failures` maps node names to the second at
-    which they die; `overhead` is seconds a task on the submitting core and `submit_rate` tasks a second. Without a cluster a transfer
-    takes `latency + bytes / bandwidth`. `memory` bounds the bytes of copies in each memory (the cluster's sizes where None, unbounded
-    where it states none); `resources` are what each node has beside cores and devices. `backfill` lets tasks pass one that waits for
-    several workers, unless that would delay it.
+    `noise` is the sigma of the log-normal factor on costs, and `execute` also calls the bodies. `failures` maps node names to the second at
+    which they die. `overhead` is in seconds per task on the submitting core, and `submit_rate` is in tasks per second. Without a cluster a
+    transfer takes `latency + bytes / bandwidth`. `memory` bounds the bytes of copies in each memory (None means the sizes of the cluster,
+    or no bound if it states none), and `resources` are what each node has in addition to cores and devices. `backfill` lets tasks overtake
+    one that waits for several workers, unless that would delay it.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Virtual:
         self.backfill = backfill
 
     def run(self, graph: Graph, *, policy: Any = None, on_error: str = "stop", seed: int = 0) -> Run:
-        """Run the graph; called by `Graph.run`."""
+        """Runs the graph; `Graph.run` calls it."""
         graph.validate()
         return _VirtualRun(self, graph, policy, on_error, seed).go()
 
 
 def normal(key: str, seed: int) -> float:
-    """A standard normal number that depends on a task's key and the seed only."""
+    """A standard normal number that depends only on a task's key and the seed."""
     digest = hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=16).digest()
     first = (int.from_bytes(digest[:8], "little") + 1) / 2.0**64
     second = int.from_bytes(digest[8:], "little") / 2.0**64
@@ -113,29 +113,31 @@ class _VirtualRun:
         self._policies(policy, seed)
         self.kind_of = [KINDS.index(kind) if kind in KINDS else KINDS.index("host") for kind in site.kinds]
         self.running: dict[int, Started] = {}
-        #: A task that waits for several workers or for room: nothing passes it, except by backfilling.
+        #: A task that waits for several workers or for room; no other task overtakes it, except by backfilling.
         self.head: Task | None = None
-        #: Tasks that run again to make lost data, each with the tasks that wait for it.
+        #: The tasks that run again to restore lost data, each with the tasks that wait for it.
         self.again: dict[int, list[Task]] = {}
         self.results: dict[int, Any] = {}
         self.failed: dict[str, BaseException] = {}
         self.cancelled: list[str] = []
         self.unfinished: list[str] = []
         self.attempts: dict[int, int] = {}
-        #: Tasks that bodies added under a key, by the number of the task that did.
+        #: The tasks that bodies added under a key, by the number of the adding task.
         self.added: dict[tuple[int, Any], Task] = {}
         self.ready_at = [0.0] * len(graph.tasks)
         self.submitted_at = [executor.gap * (i + 1) if executor.gap else 0.0 for i in range(len(graph.tasks))]
         self.asked = False
 
     def _policies(self, policy: Any, seed: int) -> None:
-        """One policy a set of worker kinds, so that no worker pops what it may not run; a single one where the policy places."""
+        """One policy per set of worker kinds, so that no worker pops a task that it may not run; a single one
+        if the policy places tasks.
+        """
         self.one = policy is not None and (not isinstance(policy, str) or policy in PLACING)
         count = len(self.site.kinds)
         sets = [("*",)] if self.one else sorted({task.on for task in self.graph.tasks})
         self.policies = {on: policy_for(policy, count, seed, REAL + PLACING) for on in sets}
         self.made = partial(policy_for, policy, count, seed, REAL + PLACING)
-        # What policies may ask, of this run only.
+        # What policies may ask of this run.
         site: Any = copy(self.site)
         site.now = lambda: self.sim.now
         site.alive = lambda worker: not self.seats.dead[worker]
@@ -188,7 +190,7 @@ class _VirtualRun:
         return Run(trace, trace.makespan, self.failed, self.cancelled, self.results)
 
     def _is_plain(self) -> bool:
-        """True when nothing but the policy decides who runs when: no data that moves, no needs, no calls, nodes that stay."""
+        """Whether only the policy decides the order: there is no data movement, and there are no needs, calls or failures."""
         executor = self.executor
         if self.data is not None or self.one or executor.execute or executor.failures or executor.gap or len(self.site.first) > 1:
             return False
@@ -196,7 +198,7 @@ class _VirtualRun:
         return alike and all(task.needs is None and task.nodes == 1 and task.cost.__class__ is not Work for task in self.graph.tasks)
 
     def _charged(self, task: Task, worker: int | None = None) -> float:
-        """Seconds that the task takes: its cost there, with noise."""
+        """The seconds of the task: its cost on the worker, with noise."""
         seconds = self.site.seconds(task, self.site.first[task.on[0]] if worker is None else worker)
         if self.executor.noise:
             seconds *= math.exp(self.executor.noise * normal(task.key, self.executor.seed))
@@ -217,7 +219,7 @@ class _VirtualRun:
         self._ask()
 
     def _ask(self) -> None:
-        """Look for work once, after everything else of this instant that was asked for before."""
+        """Looks for work once, after everything else that was already scheduled for this instant."""
         if not self.asked:
             self.asked = True
             self.sim.after(0.0, self._dispatch)
@@ -253,14 +255,14 @@ class _VirtualRun:
                 passed.append(worker)
                 self.head = task
             elif self.seats.is_idle[worker]:
-                heappush(idle, worker)  # the task sits elsewhere, or waits for lost data
+                heappush(idle, worker)  # the task runs elsewhere, or waits for lost data
         for worker in passed:
             heappush(idle, worker)
         if self.head is not None and self.executor.backfill:
             self._fill(self.head)
 
     def _try(self, task: Task, worker: int | None, chosen: list[int] | None = None) -> bool:
-        """Start the task on these workers, or wherever it fits; False when it has to wait."""
+        """Starts the task on these workers, or wherever it fits; returns False if it has to wait."""
         if self.data is not None and task.accesses:
             lost = self.data.lost(task, task.id in self.again)
             if lost is not None:
@@ -284,7 +286,7 @@ class _VirtualRun:
         return True
 
     def _fill(self, head: Task) -> None:
-        """Start tasks that end before the waiting one can start, or leave it what it needs at that time."""
+        """Starts tasks that end before the waiting one can start, or that leave it what it needs at that time."""
         ends = [(s.until, s.task.id, s.workers, s.task) for s in self.running.values()]
         reserved = Reservation(self.seats, head, ends, self.sim.now)
         seats = self.seats
@@ -302,7 +304,7 @@ class _VirtualRun:
                     policy.push(task)
 
     def _passes(self, task: Task, worker: int, reserved: Reservation) -> bool:
-        """Start the task now if that does not delay the one that waits."""
+        """Starts the task now if that does not delay the waiting one."""
         idle, kinds = self.seats.empty(), self.site.kinds
         if task.needs is None and task.nodes == 1:
             options = [[worker]]
@@ -324,7 +326,7 @@ class _VirtualRun:
             self._begin(started)
 
     def _unstart(self, started: Started) -> None:
-        """What a task waited for can no longer come: it gives its workers back and is ready as before."""
+        """The inputs of a task can no longer arrive, so it releases its workers and is ready again."""
         if self.running.get(started.task.id) is started:
             self._leave(started)
             self._push([started.task])
@@ -337,7 +339,7 @@ class _VirtualRun:
         self.seats.leave(started.workers, started.task)
 
     def _recover(self, lost: Layer, task: Task) -> None:
-        """The task waits until lost data is made again by the task that wrote it; what was there at the start cannot be."""
+        """The task waits until the task that wrote the lost data has run again; initial data cannot be restored."""
         if lost.writer < 0:
             self._give_up(task, WorkerLost(f"data {lost.data.name}, which task {task.key} needs, was lost with the node that was its home"))
         elif lost.writer in self.again:
@@ -348,7 +350,7 @@ class _VirtualRun:
             self._ask()
 
     def _give_up(self, task: Task, error: BaseException) -> None:
-        """The task cannot run, nor what depends on it, nor what waits for data that it should have made again."""
+        """Fails a task that cannot run, with the tasks that depend on it or wait for data that it should have restored."""
         waiting = self.again.pop(task.id, None)
         if waiting is None:
             now = _ns(self.sim.now)
@@ -362,7 +364,7 @@ class _VirtualRun:
             self._give_up(other, error)
 
     def _send_ahead(self, task: Task) -> None:
-        """What a task wrote goes to the workers that are already known to read it."""
+        """Sends what a task wrote to the workers that are already known to read it."""
         if self.places is not None and self.data is not None:
             for number in task.after:
                 worker = self.places.planned(self.graph.tasks[number])
@@ -413,7 +415,7 @@ class _VirtualRun:
         self._ask()
 
     def _record(self, started: Started, status: int) -> None:
-        """One row for each node of the task."""
+        """Records one row per node of the task."""
         task, now = started.task, self.sim.now
         begun, ended = _ns(started.started if started.handle is not None else now), _ns(now)
         times = (_ns(self.submitted_at[task.id]), _ns(self.ready_at[task.id]), begun, ended, ended)
@@ -425,7 +427,7 @@ class _VirtualRun:
                 self.recorder.row(task, worker, status, started.attempt, *times, node, self.kind_of[worker])
 
     def _call(self, task: Task, attempt: int) -> tuple[Any, BaseException | None]:
-        """Really call the body, and wait for its events."""
+        """Calls the body, and waits for its events."""
         over = threading.Event()
         events.enter(lambda: events.Context(task.key, attempt, lambda context: over.set(), partial(self._add, task), self.graph.handle))
         result: Any = None

@@ -18,9 +18,9 @@ import numpy as np
 
 from armillary import arrays
 from armillary.numerics.assembly import Assembler, Plan, build, problem_of
-from armillary.numerics.assembly.device import ON_DEVICE, DeviceAssembly
-from armillary.numerics.assembly.mesh import Mesh
-from armillary.numerics.assembly.strategy import STRATEGIES
+from armillary.numerics.assembly.assembling.device import ON_DEVICE, DeviceAssembly
+from armillary.numerics.assembly.assembling.strategy import STRATEGIES
+from armillary.numerics.assembly.meshes.mesh import Mesh
 from armillary.numerics.assembly.workload import catalogue
 
 
@@ -88,8 +88,8 @@ def timings(elements: int) -> dict[str, Any]:
 def train(folder: Path, meshes: int) -> None:
     """Measures the catalogue with the first library and trains; a strategy that a device lacks counts as ten times the slowest."""
     from armillary.numerics.assembly import features
-    from armillary.numerics.assembly.table import Table, spread_out
-    from armillary.numerics.assembly.training import train_all
+    from armillary.numerics.assembly.selecting.table import Table, spread_out
+    from armillary.numerics.assembly.selecting.training import train_all
 
     xp = next(iter(libraries().values()))
     numbers, pictures, seconds, families, device = [], [], [], [], ""

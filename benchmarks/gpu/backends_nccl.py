@@ -1,6 +1,7 @@
-"""Jacobi, conjugate gradients and messages on one GPU: the uniform layer over NCCL against torch.distributed called directly.
+"""Jacobi, conjugate gradients and messages on one GPU: the uniform layer over NCCL, and torch.distributed called directly.
 
-Both texts run in one process in turn, round by round; halos are exchanged with oneself. Needs torch with CUDA and NumPy.
+Both programs run in one process in turn, round by round, and the rank exchanges halos with itself. The script needs PyTorch with CUDA and
+NumPy.
 
 python benchmarks/gpu/backends_nccl.py [--n 16384] [--iterations 200] [--grid 64] [--rounds 15] [--json FILE]
 """
@@ -23,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def lazy_stub(name: str, file: str) -> tuple[Any, Any, Any]:
-    """What lazy-loader does with a stub, for machines that lack it."""
+    """Do what lazy-loader does with a stub, for machines that lack it."""
     import importlib
 
     found = re.findall(r"^from (\.[\w.]*) import (\w+) as \w+$", Path(file).with_suffix(".pyi").read_text(), re.MULTILINE)
@@ -53,7 +54,9 @@ from armillary.comm.counters import Tally  # noqa: E402
 
 
 class DeviceRanks(Communicator):
-    """One rank with one GPU, where nothing but the coordinator's calls is needed of it."""
+    """One rank with one GPU, which offers only what the coordinator's calls need."""
+
+    _transfers = "armillary.comm.torch_distributed.transfers:NcclTransfers"
 
     def __init__(self, group: Any) -> None:
         super().__init__(0, [0], Tally())
@@ -61,7 +64,7 @@ class DeviceRanks(Communicator):
 
     @property
     def native(self) -> Any:
-        """The group."""
+        """The group of torch."""
         return self.__dict__["group_of_torch"]
 
     @property
@@ -69,12 +72,12 @@ class DeviceRanks(Communicator):
         return self
 
     def barrier(self) -> None:
-        """Nobody else is there; what was started is done."""
+        """Wait until everything that was started is done; there is no other rank."""
         torch.cuda.synchronize()
 
 
 def measured(native: Any, uniform: Any, rounds: int) -> dict[str, Any]:
-    """Seconds of both in turn, synchronised with the device around each; the median of the rounds' own ratios."""
+    """Measure both in turn, synchronised with the device around each; the overhead is the median of the ratios of the rounds."""
     same = bits(native()) == bits(uniform())
     seconds: list[list[float]] = [[], []]
     for turn in range(rounds):
@@ -97,7 +100,7 @@ def measured(native: Any, uniform: Any, rounds: int) -> dict[str, Any]:
 
 
 def bits(answer: Any) -> Any:
-    """What is compared: the bytes of tensors."""
+    """Return what is compared: the bytes of tensors, and other answers as they are."""
     if isinstance(answer, tuple):
         return tuple(bits(part) for part in answer)
     return answer.cpu().numpy().tobytes() if isinstance(answer, torch.Tensor) else answer

@@ -1,4 +1,4 @@
-"""The nccl backend on one GPU: what its calls give, what it refuses, and what the layer costs over torch.distributed itself.
+"""The nccl backend on one GPU: this script checks its calls and its refusals, and measures its cost over torch.distributed itself.
 
 PYTHONPATH=. python benchmarks/gpu/comm_nccl.py [answer.json]
 
@@ -35,7 +35,7 @@ VALUES = [1.5, -2.0, 4.0, 8.0]
 
 
 def check(comm: Any) -> dict[str, Any]:
-    """Every call on this rank alone, with tensors and with CuPy's arrays; the answers are known."""
+    """Make every call on this rank alone, with tensors and with arrays of CuPy, and compare with known answers."""
     import torch
 
     checks: dict[str, str] = {}
@@ -176,7 +176,7 @@ def _adopt_cupy() -> None:
 
 
 def measure(comm: Any, kind: str) -> list[dict[str, Any]]:
-    """Microseconds a call, of torch.distributed and of the layer, turn by turn; the median, and the median of their ratio."""
+    """Return the median microseconds per call of torch.distributed and of the layer, turn by turn, and the median of their ratio."""
     import torch
     import torch.distributed as dist
 
@@ -247,7 +247,7 @@ def _us(call: Callable[[], None], calls: int) -> float:
 
 
 def main(target: str | None) -> None:
-    """Run all of it."""
+    """Run all checks and measurements, and print them."""
     sys.path.insert(0, str(Path(__file__).parent))
     from armillary import comm
     from armillary.errors import InputError

@@ -23,8 +23,8 @@ import torch
 
 from armillary.compression import fields as fz
 from armillary.compression.fields import gpu
+from armillary.compression.fields.advice.metrics import LINKS, overall_speedup
 from armillary.compression.fields.gpu import default, fused, speed, sums
-from armillary.compression.fields.metrics import LINKS, overall_speedup
 
 SHAPE = (1024, 512, 512)
 REPEATS = 7

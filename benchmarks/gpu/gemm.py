@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 from armillary import arrays
-from armillary.numerics.gemm import Adp, Float32, Native, Ozaki2, accuracy, cuda_kernels
-from armillary.numerics.gemm.float32_split import Bf16x9, Tf32x3
-from armillary.numerics.gemm.method import Method
+from armillary.numerics.gemm import Adp, Float32, Native, Ozaki2, accuracy
+from armillary.numerics.gemm.bf16x9 import Bf16x9
+from armillary.numerics.gemm.digits import cuda_kernels
+from armillary.numerics.gemm.products.method import Method
+from armillary.numerics.gemm.tf32x3 import Tf32x3
 from armillary.numerics.gemm.workload import FAMILIES, pair
 
 METHODS: dict[str, Method] = {

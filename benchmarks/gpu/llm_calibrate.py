@@ -13,10 +13,10 @@ import time
 import numpy as np
 import torch
 
-from armillary.llm.calibration import GEMMS, Point
-from armillary.llm.device import Chip, chip
-from armillary.llm.measure import calibrate, write_calibration
-from armillary.llm.time import attention_seconds, decode_attention_seconds, element_seconds, gemm_seconds
+from armillary.llm.cost.calibration import GEMMS, Point
+from armillary.llm.cost.device import Chip, chip
+from armillary.llm.cost.measure import calibrate, write_calibration
+from armillary.llm.cost.operators import attention_seconds, decode_attention_seconds, element_seconds, gemm_seconds
 
 #: NVIDIA H200 data sheet, for machines without what reads the catalogue.
 H200 = Chip("NVIDIA H200", (("bf16", 989.4e12), ("fp16", 989.4e12), ("fp8", 1978.9e12)), 4.8e12, 141e9, 132, 450e9)

@@ -15,8 +15,8 @@ import torch
 
 from armillary import arrays
 from armillary.numerics.schur import Explicit, SchurAssembler, Stepped
-from armillary.numerics.schur.decomposition import inside
-from armillary.numerics.schur.method import Method
+from armillary.numerics.schur.complement.method import Method
+from armillary.numerics.schur.feti.decomposition import inside
 
 METHODS: dict[str, Method] = {
     "explicit": Explicit(),

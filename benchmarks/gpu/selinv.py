@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from armillary.numerics.selinv.block_arrow import BlockArrow
-from armillary.numerics.selinv.costs import whole_work
-from armillary.numerics.selinv.factorisation import factor, selected_inverse
+from armillary.numerics.selinv.blocks.block_arrow import BlockArrow
+from armillary.numerics.selinv.costs.work import whole_work
+from armillary.numerics.selinv.inversion.factorisation import factor, selected_inverse
 
 
 def chain(n: int, b: int, a: int, kind: str = "real") -> BlockArrow:

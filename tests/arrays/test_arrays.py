@@ -333,6 +333,45 @@ def test_singular_matrices_have_lu_factors(library: Library, rows: int, columns:
 # Where things lie, and what is copied.
 
 
+def _placed(x: np.ndarray, begin: int) -> np.ndarray:
+    """A copy of `x`, in its order, that begins `begin` bytes after a multiple of 64."""
+    if not x.flags.c_contiguous:
+        return _placed(x.T, begin).T
+    room = np.empty(x.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + begin
+    copy = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_aligned_arrays_begin_at_a_multiple_of_64_and_give_equal_products(dtype: str, layout: str) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = random((30, 88), dtype, layout), random((88, 64), dtype, layout, seed=2)
+    first: dict[str, Any] = {}
+    for begin in range(64):
+        placed = [_placed(x, begin) for x in (a, b)]
+        assert {x.ctypes.data % 64 for x in placed} == {begin}
+        for name, source in (("numpy", placed), ("torch", [torch.from_numpy(x) for x in placed])):
+            x, y = (arrays.aligned(each) for each in source)
+            assert all((each.ctypes.data if name == "numpy" else each.data_ptr()) % 64 == 0 for each in (x, y))
+            assert (x is source[0]) == (begin == 0)
+            assert x.shape == a.shape
+            assert x.dtype == source[0].dtype
+            product = arrays.to_host(x @ y)
+            np.testing.assert_array_equal(product, first.setdefault(name, product))
+    np.testing.assert_allclose(first["numpy"], a @ b, rtol=1e-4, atol=1e-4)
+
+
+@every_library
+def test_alignment_keeps_values_and_steps_of_any_array(library: Library) -> None:
+    for layout in ("C", "F", "steps"):
+        for shape in ((0, 3), (5,), (3, 4, 2)):
+            x = random(shape, "float64", layout)
+            np.testing.assert_array_equal(library.host(arrays.aligned(library.make(x))), x)
+
+
 @every_library
 def test_host_copies_are_counted_and_nothing_else_is(library: Library) -> None:
     x, before = library.make(definite(3)), arrays.copied_bytes()

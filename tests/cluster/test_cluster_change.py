@@ -236,7 +236,7 @@ def test_names_are_quoted_in_xml(c, tmp_path):
 
 def test_the_summary_says_the_main_figures(c):
     text = c.summary()
-    for part in ("32 nodes", "256 gpus", "80 GB", "rail, 256 endpoints", "power", "pue 1.2", "8 × Some GPU"):
+    for part in ("32 nodes", "256 GPUs", "80 GB", "rail, 256 endpoints", "power", "pue 1.2", "8 × Some GPU"):
         assert part in text, part
 
 

@@ -109,7 +109,7 @@ def test_outside_of_a_trace_is_an_error(with_trace):
         ("", "found the columns (none)"),
         ("time,grams\n1,2\n", "expected time and g_per_kwh"),
         ("time,g_per_kwh\n2024-01-01T00:00Z,1\n", "1 rows; expected at least 2"),
-        ("time,g_per_kwh\n2024-01-01T01:00Z,1\n2024-01-01T00:00Z,1\n", "c.csv:3: time does not rise"),
+        ("time,g_per_kwh\n2024-01-01T01:00Z,1\n2024-01-01T00:00Z,1\n", "c.csv:3: the time does not increase"),
         ("time,g_per_kwh\n2024-01-01T00:00Z,1\n2024-01-03T00:00Z,1\n", "c.csv:3: a gap of 172800 s"),
         ("time,g_per_kwh\n2024-01-01T00:00Z,x\n", 'c.csv:2: g_per_kwh: found "x"'),
         ("time,g_per_kwh\n2024-01-01T00:00Z,-1\n", "c.csv:2: g_per_kwh"),
@@ -203,9 +203,9 @@ def test_requirements_list_all_that_is_absent(data):
     with pytest.raises(InputError) as error:
         c.require({"device.price", "memory.granule", "device.peak.fp4"})
     assert set(error.value.faults) == {
-        "my-cluster: group.gpu.node.device.price: unknown, and this needs it",
-        "my-cluster: group.gpu.node.memory.ddr5.granule: unknown, and this needs it",
-        "my-cluster: group.gpu.node.device.peak.fp4: unknown, and this needs it",
+        "my-cluster: group.gpu.node.device.price: unknown, but needed here",
+        "my-cluster: group.gpu.node.memory.ddr5.granule: unknown, but needed here",
+        "my-cluster: group.gpu.node.device.peak.fp4: unknown, but needed here",
     }
     assert cluster.preset("laptop").missing("device.peak.fp64") == ["device (there is none)"]
     with pytest.raises(InputError, match="unknown requirement"):

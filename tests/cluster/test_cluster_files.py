@@ -72,7 +72,7 @@ def test_too_few_ports_says_how_many_are_missing(data):
         "topology": "dragonfly", "groups": 8, "switches_per_group": 8, "endpoints_per_switch": 8,
     }  # fmt: skip
     (line,) = faults(data)
-    expected = 'my.toml: network.compute: dragonfly offers 512 endpoints, group "gpu" needs 1024 (128 nodes × 8 NICs)'
+    expected = 'my.toml: network.compute: dragonfly offers 512 endpoints, but group "gpu" needs 1024 (128 nodes × 8 NICs)'
     assert line.startswith(expected)
     assert "512 ports are missing" in line
 
@@ -105,7 +105,7 @@ NODE = ("group", 0, "node")
         (_set(*NODE, "socket", 0, "numa", 3), "group.gpu.node.socket.numa: found 3; expected a divisor of the 56 cores"),
         (_set(*NODE, "socket", 0, "caches", 2, "shared_by", 5), "group.gpu.node.socket.caches[2].shared_by: found 5"),
         (_set(*NODE, "device", 0, "peak", "fp8", "100 TFLOP/s"), "looks swapped"),
-        (_set(*NODE, "device", 0, "peak", "int8", "100 TFLOP/s"), "a compute where a integer compute"),
+        (_set(*NODE, "device", 0, "peak", "int8", "100 TFLOP/s"), "a compute rate where an integer compute rate"),
         (_set(*NODE, "memory", 0, "bandwidth", "614 Mb/s"), "memory.ddr5.bandwidth: found 76.75 MB/s; expected 1 GB/s to 100 TB/s"),
         (_set(*NODE, "memory", 0, "bandwidth", "-1 GB/s"), "expected more than 0"),
         (_set(*NODE, "memory", 0, "kind", "drum"), 'group.gpu.node.memory.ddr5.kind: found "drum"; expected "hbm", "dram"'),
@@ -121,11 +121,11 @@ NODE = ("group", 0, "node")
         (_set("network", "compute", {"topology": "fat-tree", "k": 5}), "network.compute.k: found 5; expected an even number"),
         (_set("network", "compute", {"topology": "fat-tree"}), "network.compute: a fat tree has either k or levels"),
         (_set("network", "compute", {"topology": "torus", "dims": [4, 4]}), "torus offers 16 endpoints"),
-        (_set("network", "compute", {"topology": "torus", "dims": [1000]}), "torus has 1000 endpoints, 256 are attached"),
+        (_set("network", "compute", {"topology": "torus", "dims": [1000]}), "torus has 1000 endpoints, but 256 are attached"),
         (
             _set("network", "compute", {
                 "topology": "dragonfly", "groups": 100, "switches_per_group": 4, "endpoints_per_switch": 4, "global_ports": 2}),
-            "groups: found 100; 1 links to each of 99 other groups need 99 global ports, a group has 8 (4 switches × 2)",
+            "groups: found 100; 1 link to each of 99 other groups need 99 global ports, a group has 8 (4 switches × 2)",
         ),
         (_set("network", "compute", {"topology": "rail", "rails": 8, "leaf_ports": 16}), "offers 128 endpoints"),
         (_set("network", "compute", {}), "network.compute.topology: missing"),

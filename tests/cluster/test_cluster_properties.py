@@ -113,7 +113,7 @@ def clusters(draw):
     return data
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(clusters())
 def test_any_cluster_round_trips(data):
     c = cluster.from_dict(data)
@@ -131,13 +131,13 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.text(min_size=0, max_size=8), plain, max_size=6))
 def test_whatever_is_written_is_read_back_the_same(data):
     assert tomllib.loads(write_toml(data)) == data
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(["armillary", "name", "group", "network", "site", "extends", "facts", "x"]), plain, max_size=7))
 def test_any_tables_give_a_cluster_or_an_input_error(data):
     faults = ("",)
@@ -210,14 +210,14 @@ def fuzz(file_text, tmp_path, seeds, most_seconds=float("inf")):
 
 
 def test_mutated_files_are_read_or_refused(file_text, tmp_path):
-    assert fuzz(file_text, tmp_path, range(2_000)) > 100
+    assert fuzz(file_text, tmp_path, range(500)) > 25
 
 
 @pytest.mark.slow
 def test_many_mutated_files_are_read_or_refused(file_text, tmp_path):
     tracemalloc.start()
     try:
-        fuzz(file_text, tmp_path, range(2_000, 10_000), most_seconds=1.0)
+        assert fuzz(file_text, tmp_path, range(500, 10_000), most_seconds=1.0) > 475
         assert tracemalloc.get_traced_memory()[1] < 200e6
     finally:
         tracemalloc.stop()

@@ -27,14 +27,14 @@ from armillary.cluster.units import CURRENCIES, DIMENSIONS, Quantity, UnitError,
         ("1 y", "time", 365.25 * 86400),
         ("6 h", "time", 21600),
         ("10.2 kW", "power", 10200),
-        ("989.4 TFLOP/s", "compute", 989.4e12),
-        ("989.4 TFLOPS", "compute", 989.4e12),
-        ("1978.9 TOPS", "integer compute", 1978.9e12),
-        ("2800 MIPS", "instructions", 2.8e9),
+        ("989.4 TFLOP/s", "compute rate", 989.4e12),
+        ("989.4 TFLOPS", "compute rate", 989.4e12),
+        ("1978.9 TOPS", "integer compute rate", 1978.9e12),
+        ("2800 MIPS", "instruction rate", 2.8e9),
         ("2.25 GHz", "frequency", 2.25e9),
         ("180 g/kWh", "carbon intensity", 180),
         ("7320 t", "mass", 7.32e9),
-        ("5 pJ/bit", "energy a bit", 5e-12),
+        ("5 pJ/bit", "energy per bit", 5e-12),
     ],
 )
 def test_a_unit_means_what_it_says(text, dimension, value):
@@ -47,9 +47,9 @@ def test_a_bare_number_is_in_the_base_unit():
 
 
 def test_a_price_keeps_its_currency():
-    price = read("0.18 EUR/kWh", "price an energy")
+    price = read("0.18 EUR/kWh", "price per energy")
     assert (float(price), price.unit) == (0.18, "EUR/kWh")
-    assert read("180 USD/MWh", "price an energy") == 0.18
+    assert read("180 USD/MWh", "price per energy") == 0.18
     assert {"EUR", "USD", "JPY", "CHF"} <= CURRENCIES
 
 
@@ -69,8 +69,8 @@ def test_a_price_keeps_its_currency():
         (10**400, "size", "not a finite"),
         (True, "rate", "true: expected"),
         ([], "rate", "an array: expected"),
-        ("0.18 ABC/kWh", "price an energy", "ISO 4217"),
-        (0.18, "price an energy", "without a currency"),
+        ("0.18 ABC/kWh", "price per energy", "ISO 4217"),
+        (0.18, "price per energy", "without a currency"),
     ],
 )
 def test_what_is_not_understood_is_an_error_that_says_why(found, dimension, says):

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from armillary.comm import ANY_SOURCE, MAX, Layout
+from armillary.comm import ANY_SOURCE, MAX, Coordinator, Layout
 
 
 def jacobi(comm, n=24, steps=30):
@@ -129,11 +129,24 @@ def killed(comm):
     comm.barrier()
 
 
+def killed_while_others_wait(comm):
+    """Rank 1 dies while rank 0 waits for its message and rank 2 for its post."""
+    coord = Coordinator(comm)
+    got, signal = coord.alloc(4), coord.alloc(1, np.int64)
+    comm.barrier()
+    comm.kill(1)
+    if comm.rank == 0:
+        comm.recv(np.zeros(1), 1)
+    coord.acknowledge(got, 4, signal, 1, 1)
+
+
 def all_receive_first(comm):
     comm.recv(np.zeros(1), (comm.rank + 1) % comm.size)
 
 
 def returns(comm, *args, **named):
+    if comm.rank == 0:
+        print("-----\ntable\n-----\n=====\nend", flush=True)
     return args, named
 
 
@@ -141,16 +154,13 @@ def returns_objects(comm):
     return object()
 
 
-def prints(comm):
-    if comm.rank == 0:
-        print("-----\ntable\n-----\n=====\nend", flush=True)
-
-
 def short_axes(comm):
     """Whether the library does boxes where both neighbours are one rank; the same when it would swap the halos; how often it was asked."""
-    from armillary.comm import mpi_neighbours
+    from armillary.comm.mpi import neighbours as mpi_neighbours
 
     asked = []
+    # Duplicates share what was found out, and here nothing is yet.
+    comm._right_boxes = {}
     check, now = mpi_neighbours._keeps_directions, mpi_neighbours.NativeNeighbours.now
     mpi_neighbours._keeps_directions = lambda *args: (asked.append(1), check(*args))[1]
     natively = [comm.cart([comm.size], True)._native is not None for _ in range(3)]
@@ -167,4 +177,5 @@ def short_axes(comm):
     got = grid.neighbor_alltoall(np.array([10 * comm.rank, 10 * comm.rank + 1]))
     other = (comm.rank + 1) % comm.size
     assert got.tolist() == [10 * other + 1, 10 * other]
+    mpi_neighbours._keeps_directions, mpi_neighbours.NativeNeighbours.now = check, now
     return natively, grid._native is not None, once

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from armillary.comm import IN_PLACE, MAX, MIN, SUM, Coordinator, Op
+from armillary.comm import IN_PLACE, MAX, MIN, PROC_NULL, SUM, Coordinator, Op
 from armillary.errors import InputError
 
 
@@ -118,6 +118,23 @@ def debugged(comm):
     with coord.batch():
         coord.post(data, got, 1, signal, 4, right)
         coord.acknowledge(got, 1, signal, 4, left)
+
+
+def nobody(comm):
+    """Posts to nobody and acknowledgements of nobody are done at once and move nothing."""
+    coord = Coordinator(comm)
+    data, got, signal = np.ones(3), np.zeros(3), np.zeros(1, np.int64)
+    with comm.phase("nobody"):
+        for turn in (1, 2):
+            coord.post(data, got, 3, signal, 2 * turn, PROC_NULL)
+            coord.acknowledge(got, 3, signal, 2 * turn, PROC_NULL)
+            assert signal[0] == 2 * turn
+            with coord.batch():
+                coord.post(data, got, 3, signal, 2 * turn + 1, PROC_NULL)
+                coord.acknowledge(got, 3, signal, 2 * turn + 1, PROC_NULL)
+            assert signal[0] == 2 * turn + 1
+    assert got.tolist() == [0, 0, 0]
+    assert comm.counters["nobody"].messages == 0
 
 
 def unequal(comm, size_of=None):
@@ -332,7 +349,7 @@ def one_native_call(comm):
     """Each operation makes exactly one call of the library: counted by a proxy around all that could be called."""
     from mpi4py import MPI
 
-    from armillary.comm import transfers_mpi
+    from armillary.comm.mpi import transfers as transfers_mpi
 
     calls = []
 
@@ -355,10 +372,8 @@ def one_native_call(comm):
     transfers_mpi._start, transfers_mpi._waitall = counted("Start", MPI.Prequest.Start), counted("Waitall", MPI.Request.Waitall)
     native = comm.native
     comm.__dict__["_coordinated"] = Proxy(native.Dup())
-    transfers = transfers_mpi.MpiTransfers.__new__(transfers_mpi.MpiTransfers)
-    transfers_mpi.Transfers.__init__(transfers, comm)
-    transfers._bind_messages(Proxy(native.Dup()))
-    transfers._bind_collectives(Proxy(native))
+    comm.native = Proxy(native)
+    transfers = transfers_mpi.MpiTransfers(comm)
     right, left = around(comm)
     data, got, signal = np.zeros(8), np.zeros(8), np.zeros(1, np.int64)
     one, total, everything, counts = np.ones(1), np.zeros(1), np.zeros(8 * comm.size), (8,) * comm.size
@@ -384,17 +399,10 @@ def one_native_call(comm):
     else:
         single = []
     comm.barrier()
+    comm.native = native
+    del comm.__dict__["_coordinated"]
     transfers_mpi._start, transfers_mpi._waitall = before
     return [seen[-1], single]
-
-
-def killed(comm):
-    """The rank that dies ends the wait of the others."""
-    coord = Coordinator(comm)
-    got, signal = coord.alloc(4), coord.alloc(1, np.int64)
-    comm.barrier()
-    comm.kill(1)
-    coord.acknowledge(got, 4, signal, 1, 1)
 
 
 def never_posted(comm, shared):
@@ -410,7 +418,7 @@ def collectives_do_not_match(comm):
 
 
 EVERYWHERE = [
-    (both_directions, (2_097_152, True)), (both_directions, (40_000, False)), (in_order, ()), (two_locations, ()), (debugged, ()), (unequal, ()),
+    (both_directions, (2_097_152, True)), (both_directions, (40_000, False)), (in_order, ()), (two_locations, ()), (debugged, ()), (nobody, ()), (unequal, ()),
     (in_place, ()), (forgotten, ()), (bad_arguments, ()), (device_memory, ()),
 ]  # fmt: skip
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import comm_programs
 import numpy as np
@@ -13,9 +16,14 @@ from hypothesis import strategies as st
 
 from armillary import comm
 from armillary.comm import ANY_SOURCE, ANY_TAG, Aborted, CommError, Deadlock, Layout, Op, RankFailed
-from armillary.comm.matching import Matcher
-from armillary.comm.values import dump, load
+from armillary.comm.jobs.values import dump, load
+from armillary.comm.messages.matching import Matcher
+from armillary.comm.mpi import libraries
+from armillary.comm.torch_distributed import gpus
 from armillary.errors import InputError
+
+#: The module, whose name the function has in the package.
+run = importlib.import_module("armillary.comm.run")
 
 # Layouts
 
@@ -153,6 +161,66 @@ def test_objects_do_not_travel():
 # Runs
 
 
+def test_every_backend_says_what_it_lacks(monkeypatch, tmp_path):
+    assert list(comm.backends()) == ["one", "threads", "mpi", "nccl", "gloo", "virtual"]
+    assert [comm.backends()[name] for name in ("one", "threads", "virtual")] == ["", "", ""]
+    found = find_spec
+    missing = []
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name in missing else found(name) or found("numpy"))
+    # Nothing is installed.
+    missing[:] = ["mpi4py", "torch"]
+    assert comm.backends()["mpi"] == 'mpi4py is not installed (pip install "armillary[mpi]")'
+    assert comm.backends()["gloo"] == comm.backends()["nccl"] == 'PyTorch is not installed (pip install "armillary[learn]")'
+    with pytest.raises(InputError, match=r'^backend mpi: mpi4py is not installed \(pip install "armillary\[mpi\]"\)$'):
+        comm.run(comm_programs.sample_sort, backend="mpi")
+    # mpi4py without a library; inside a job there is one.
+    missing.clear()
+    for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "ARMILLARY_MPI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(libraries.sys, "prefix", str(tmp_path))
+    assert comm.backends()["mpi"].startswith('found no MPI library with a launcher (pip install "armillary[mpi]" mpich')
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert comm.backends()["mpi"] == ""
+    monkeypatch.delenv("PMI_RANK")
+    for file in ("bin/mpiexec", "lib/libmpi.so.12"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    assert comm.backends()["mpi"] == ""
+
+
+@pytest.mark.parametrize(
+    ("devices", "driver", "cuda", "loaded", "said"),
+    [
+        (None, 0, True, None, "found no NVIDIA GPU that PyTorch can use"),
+        (None, 2, False, None, "found an NVIDIA GPU, but PyTorch is built without CUDA"),
+        ("", 2, True, None, "found no NVIDIA GPU, because CUDA_VISIBLE_DEVICES hides all of them"),
+        (None, 2, True, None, ""),
+        (None, None, True, None, ""),
+        (None, 2, True, 0, "found no NVIDIA GPU that PyTorch can use"),
+        ("0", 2, True, 1, ""),
+    ],
+)
+def test_nccl_says_which_gpu_it_lacks(devices, driver, cuda, loaded, said, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if devices is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    monkeypatch.setattr(gpus, "_driver_gpus", lambda: driver)
+    monkeypatch.setattr(gpus, "_has_cuda", lambda: cuda)
+    torch = None if loaded is None else SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: loaded))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert gpus.lacks_gpu() == said
+
+
+def test_the_build_of_pytorch_is_read_from_its_files(monkeypatch, tmp_path):
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(gpus, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    assert gpus._has_cuda()
+    for line, has in (("cuda: Optional[str] = None", False), ("cuda = None", False), ("cuda: Optional[str] = '12.8'", True)):
+        (tmp_path / "version.py").write_text(f"debug = False\n{line}\nhip: Optional[str] = None\n")
+        assert gpus._has_cuda() == has
+
+
 def test_what_cannot_be_run():
     for named, words in [
         ({"backend": "mpj"}, "did you mean"),
@@ -169,12 +237,6 @@ def test_what_cannot_be_run():
     for program in ("nothing", "no_such_module:f", "comm_programs:nothing"):
         with pytest.raises(InputError):
             comm.run(program)
-
-
-@pytest.mark.skipif(bool(comm.backends()["mpi"]), reason="mpi4py is not here")
-def test_a_program_without_a_name_does_not_go_to_mpi():
-    with pytest.raises(InputError, match="import by name"):
-        comm.run(lambda ranks: None, backend="mpi")
 
 
 def test_ranks_that_wait_for_each_other_are_named():

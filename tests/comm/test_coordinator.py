@@ -1,26 +1,18 @@
-"""The coordinator: the same meaning on every backend, exact signals, nothing kept, one native call."""
+"""The coordinator on threads, on one rank and on virtual ranks: the same meaning, exact signals, nothing kept.
+
+`test_mpi` and `test_torch_gloo` run the same checks on processes.
+"""
 
 from __future__ import annotations
 
+import comm_programs
 import coordinator_checks as checks
 import numpy as np
 import pytest
+from process_jobs import alike
 
 from armillary import comm
 from armillary.comm import Coordinator, Deadlock, RankFailed
-
-LIBRARIES = {one.name for one in comm.libraries()} if not comm.backends()["mpi"] else set()
-
-
-def options(backend, library="mpich"):
-    lacks = comm.backends()[backend]
-    if lacks:
-        pytest.skip(f"{backend}: {lacks}")
-    if backend == "mpi":
-        if library not in LIBRARIES:
-            pytest.skip(f"{library} is not here; list its prefix in ARMILLARY_MPI")
-        return {"backend": backend, "library": library, "timeout": 120}
-    return {"backend": backend, "timeout": 120} if backend == "gloo" else {"backend": backend}
 
 
 @pytest.mark.parametrize(("check", "args"), checks.EVERYWHERE, ids=lambda x: getattr(x, "__name__", ""))
@@ -29,59 +21,24 @@ def test_threads(check, args, ranks):
     assert comm.run(check, *args, ranks=ranks).unreceived == []
 
 
-@pytest.mark.parametrize("backend", ["one", "virtual", "gloo"])
+@pytest.mark.parametrize("backend", ["one", "virtual"])
 def test_the_other_backends_give_the_bits_of_threads(backend):
     ranks = 1 if backend == "one" else 3
-    found = comm.run(checks.everything, ranks=ranks, **options(backend))
+    found = comm.run(checks.everything, ranks=ranks, backend=backend)
     assert found.unreceived == []
-    assert same(found.values, comm.run(checks.everything, ranks=ranks).values)
-
-
-@pytest.mark.parametrize("library", ["mpich", "openmpi"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_mpi_gives_the_bits_of_threads(library, ranks):
-    found = comm.run(checks.everything, ranks=ranks, **options("mpi", library))
-    assert same(found.values, comm.run(checks.everything, ranks=ranks).values)
-
-
-def same(a, b):
-    return all(
-        list(x) == list(y) and all(np.asarray(x[k]).tobytes() == np.asarray(y[k]).tobytes() for k in x if x[k] is not None)
-        for x, y in zip(a, b)
-    )
+    assert alike(found.values, comm.run(checks.everything, ranks=ranks).values)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("backend", ["threads", "virtual"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_two_posts_before_one_acknowledgement(backend, shared, ranks):
-    comm.run(checks.signals, shared, ranks=ranks, **options(backend))
+    comm.run(checks.signals, shared, ranks=ranks, backend=backend)
 
 
-@pytest.mark.parametrize("backend", ["one", "threads", "gloo"])
+@pytest.mark.parametrize("backend", ["one", "threads"])
 def test_device_modes_are_refused_with_what_there_is(backend):
-    comm.run(checks.modes, ranks=1, **options(backend))
-
-
-def test_device_modes_are_refused_on_mpi():
-    comm.run(checks.modes, ranks=2, **options("mpi"))
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_one_native_call_for_each_operation(ranks):
-    for seen, single in comm.run(checks.one_native_call, ranks=ranks, **options("mpi")).values:
-        assert seen == [
-            ["Start"], ["Start"], ["Start"], ["Start"], ["Isend"], ["Irecv"], ["Waitall"], ["Allreduce"], ["Allgatherv"], ["Bcast"],
-        ]  # fmt: skip
-        assert single in ([], [["Send"]], [["Recv"]])
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_nothing_is_kept_in_the_steady_state_on_mpi(shared):
-    for kept, peak in comm.run(checks.steady_state, shared, ranks=2, **options("mpi")).values:
-        # Whole numbers and the list slots of one batch are all that comes and goes.
-        assert abs(kept) < 256
-        assert peak < 4096
+    comm.run(checks.modes, ranks=1, backend=backend)
 
 
 def test_nothing_is_kept_in_the_steady_state_on_threads():
@@ -92,15 +49,13 @@ def test_nothing_is_kept_in_the_steady_state_on_threads():
     assert peak < 8 * checks.STEADY_ROUNDS
 
 
-@pytest.mark.parametrize("backend", ["threads", "mpi"])
-def test_buffers_that_die_are_let_go(backend):
-    assert comm.run(checks.forgotten, ranks=2, **options(backend)).values == [0, 0]
+def test_buffers_that_die_are_let_go():
+    assert comm.run(checks.forgotten, ranks=2).values == [0, 0]
 
 
-@pytest.mark.parametrize("backend", ["threads", "mpi", "gloo"])
-def test_a_killed_rank_ends_the_wait_of_the_others(backend):
+def test_a_killed_rank_ends_the_wait_of_the_others():
     with pytest.raises(RankFailed) as caught:
-        comm.run(checks.killed, ranks=2, **options(backend))
+        comm.run(comm_programs.killed_while_others_wait, ranks=3)
     assert caught.value.rank == 1
 
 
@@ -108,7 +63,7 @@ def test_a_killed_rank_ends_the_wait_of_the_others(backend):
 @pytest.mark.parametrize("backend", ["threads", "virtual"])
 def test_waiting_for_what_is_never_posted_is_named(backend, shared):
     with pytest.raises(Deadlock) as caught:
-        comm.run(checks.never_posted, shared, ranks=2, **options(backend))
+        comm.run(checks.never_posted, shared, ranks=2, backend=backend)
     assert "rank 0: " in str(caught.value)
     assert "source=1" in str(caught.value)
 
@@ -126,9 +81,9 @@ def unacknowledged(comm, count):
 
 
 def test_a_post_that_nobody_acknowledges_is_named_on_virtual_ranks():
-    assert comm.run(unacknowledged, 4, ranks=2, **options("virtual")).unreceived == ["from rank 0 to rank 1, tag 0, 32 bytes"]
+    assert comm.run(unacknowledged, 4, ranks=2, backend="virtual").unreceived == ["from rank 0 to rank 1, tag 0, 32 bytes"]
     with pytest.raises(Deadlock, match="rank 0"):
-        comm.run(unacknowledged, 1_000_000, ranks=2, **options("virtual"))
+        comm.run(unacknowledged, 1_000_000, ranks=2, backend="virtual")
 
 
 def exchange(comm, mode, rounds):
@@ -169,7 +124,7 @@ def exchange(comm, mode, rounds):
 def test_device_modes_are_a_cost_model_on_virtual_ranks():
     seconds = {}
     for mode in ("host", "partial-device", "full-device"):
-        found = comm.run(exchange, mode, 10, ranks=2, **options("virtual"))
+        found = comm.run(exchange, mode, 10, ranks=2, backend="virtual")
         assert found.unreceived == []
         seconds[mode] = found.seconds
     # A launch and a synchronisation less in each of ten rounds, less what the second launch costs more.

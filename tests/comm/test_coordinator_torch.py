@@ -11,7 +11,8 @@ from armillary.errors import InputError
 
 torch = pytest.importorskip("torch")
 
-from armillary.comm import IN_PLACE, Coordinator, transfers_torch  # noqa: E402
+from armillary.comm import IN_PLACE, Coordinator  # noqa: E402
+from armillary.comm.torch_distributed import transfers as transfers_torch  # noqa: E402
 
 
 class Work:
@@ -57,7 +58,9 @@ class Group:
 
 
 class DeviceRanks(Communicator):
-    """Found by its name, as the ranks of backend nccl are."""
+    """One rank that says, as those of backend nccl do, what makes its transfers."""
+
+    _transfers = "armillary.comm.torch_distributed.transfers:NcclTransfers"
 
     def __init__(self):
         super().__init__(0, [0], Tally())
@@ -74,7 +77,6 @@ class DeviceRanks(Communicator):
 
 @pytest.fixture
 def ranks(monkeypatch):
-    monkeypatch.setattr(transfers_torch.dist, "get_backend", lambda group: "nccl")
     monkeypatch.setattr(transfers_torch.torch.cuda, "current_device", lambda: 0)
     device = torch.device
     monkeypatch.setattr(transfers_torch.torch, "device", lambda *args: device("cpu"))

@@ -18,14 +18,6 @@ def test_tensors_travel_as_arrays_do(ranks):
     assert np.array_equal(values[0], np.arange(6.0).reshape(2, 3) * ranks + ranks * (ranks - 1) / 2)
 
 
-@pytest.mark.skipif(bool(comm.backends()["mpi"]), reason="mpi4py is not here")
-def test_tensors_travel_over_mpi():
-    if "mpich" not in [one.name for one in comm.libraries()]:
-        pytest.skip("mpich is not here")
-    values = comm.run(torch_programs.tensors, ranks=2, backend="mpi", library="mpich", timeout=60).values
-    assert all(np.array_equal(value, np.arange(6.0).reshape(2, 3) * 2 + 1) for value in values)
-
-
 class OnDevice:
     """What CuPy's arrays say of where they are."""
 

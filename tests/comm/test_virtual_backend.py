@@ -6,6 +6,7 @@ import comm_checks
 import comm_programs
 import numpy as np
 import pytest
+from process_jobs import alike, exact
 
 from armillary import comm
 from armillary.comm import LogGP
@@ -22,14 +23,6 @@ MACHINES = {
 
 #: Virtual ranks offer the device modes of a coordinator, which the check of host ranks wants refused; it has a test of its own below.
 CHECKS = [check for check in comm_checks.CHECKS if check.__name__ != "coordinated"]
-
-
-def alike(a, b):
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(alike(x, y) for x, y in zip(a, b))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(alike(a[k], b[k]) for k in a)
-    return np.array_equal(a, b) and np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
@@ -50,10 +43,6 @@ def test_the_programs_give_the_bits_of_threads(machine, ranks):
     virtual = comm.run(comm_programs.all_programs, ranks=ranks, backend="virtual", **MACHINES[machine])
     threads = comm.run(comm_programs.all_programs, ranks=ranks)
     assert alike(virtual.values, threads.values)
-
-    def exact(result):
-        return [{k: (c.calls, c.messages, c.bytes, c.collectives) for k, c in rank.items()} for rank in result.counters]
-
     assert exact(virtual) == exact(threads)
     assert virtual.seconds > 0 or ranks == 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import subprocess
@@ -16,70 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_programs import US, fingerprint, mixed, virtual
 
 from armillary import comm
-from armillary.comm import ANY_SOURCE, ANY_TAG, Aborted, Deadlock, Ghost, LogGP, RankFailed, Truncated
+from armillary.comm import ANY_SOURCE, ANY_TAG, Aborted, Deadlock, Ghost, RankFailed, Truncated
 from armillary.errors import InputError
-
-US = 1e-6
-K = LogGP(US, 0.3 * US, 0.2 * US, gap=0.1 * US, byte_gap=1e-10, copy=1e-11, eager_limit=2000)
-
-
-def virtual(program, *args, ranks=2, **options):
-    return comm.run(program, *args, ranks=ranks, backend="virtual", **{"constants": K, **options})
-
-
-def fingerprint(line):
-    whole = hashlib.sha256()
-    for columns in (line.spans, line.arrows, line.instants, line.counters):
-        for name in columns.names:
-            whole.update(columns[name].tobytes())
-    return whole.hexdigest()
-
-
-def mixed(c, seed):
-    """Everything that time could decide: wildcards, probes, tests, long and short messages, windows, collectives, computing."""
-    rng = np.random.default_rng([seed, c.rank])
-    trace = []
-    plan = rng.integers(0, c.size, 12)
-    counts = c.alltoall(np.bincount(plan, minlength=c.size))
-    sends = []
-    for i, dest in enumerate(plan):
-        c.compute(float(rng.random()) * 2 * US)
-        sends.append(c.isend(np.full(int(rng.choice([1, 50, 600])), c.rank * 100 + i, np.int64), int(dest), int(rng.integers(0, 3))))
-    room = np.empty(600, np.int64)
-    for k in range(int(counts.sum())):
-        if k % 3 == 0:
-            found = c.probe(ANY_SOURCE, ANY_TAG)
-            status = c.recv(room, found.source, found.tag)
-        elif k % 3 == 1:
-            request = c.irecv(room, ANY_SOURCE, ANY_TAG)
-            while (status := request.test()) is None:
-                c.compute(0.1 * US)
-        else:
-            status = c.recv(room, ANY_SOURCE, ANY_TAG)
-        trace.append((status.source, status.tag, status.nbytes, int(room[0]), c.now()))
-    c.waitall(sends)
-    with c.window(8, np.float64) as window:
-        window.accumulate(np.array([0.1 * (c.rank + 1)]), 0)
-        window.fence()
-        with window.lock(0):
-            value = np.empty(1)
-            window.get(value, 0)
-            window.flush(0)
-            window.put(value * 1.5 + c.rank, 0)
-        window.fence()
-        trace.append(float(window.local[0]))
-    half = c.split(c.rank % 2, -c.rank)
-    trace.append(float(half.allreduce(np.array(c.now()))))
-    requests = [c.irecv(np.empty(1), (c.rank + d) % c.size, 7) for d in (1, 2)]
-    c.compute(float(rng.random()) * US)
-    for d in (1, 2):
-        c.send(np.zeros(1), (c.rank - d) % c.size, 7)
-    i, _ = c.waitany(requests)
-    c.waitall(requests)
-    trace.append((i, c.now()))
-    return trace
 
 
 @pytest.mark.parametrize(
@@ -116,22 +56,16 @@ def test_hash_seeds_do_not_matter():
         """
         import sys
         sys.path.insert(0, sys.argv[1])
-        from test_virtual_order import fingerprint, mixed, virtual
+        from virtual_programs import fingerprint, mixed, virtual
         result = virtual(mixed, 3, ranks=4, timeline=True)
         print(result.values, result.seconds, fingerprint(result.timeline))
         """
     )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(Path(__file__).parent)],
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "4242")
-    }
-    assert len(seen) == 1
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    runs = [subprocess.Popen(command, env={"PYTHONHASHSEED": seed, "PATH": ""}, stdout=subprocess.PIPE) for seed in ("0", "1", "4242")]
+    seen = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert len(set(seen)) == 1
 
 
 def test_wildcards_follow_arrival_and_not_the_order_of_running():

@@ -10,7 +10,7 @@ from armillary import comm
 from armillary.comm import Ghost
 
 
-@pytest.mark.parametrize("ranks", [5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 64])
+@pytest.mark.parametrize("ranks", [5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, pytest.param(64, marks=pytest.mark.slow)])
 def test_every_algorithm_on_awkward_numbers_of_ranks(ranks):
     comm.run(comm_checks.every_algorithm, ranks=ranks, backend="virtual")
     comm.run(comm_checks.matrices_in_rank_order, ranks=ranks, backend="virtual")

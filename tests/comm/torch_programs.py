@@ -5,14 +5,7 @@ from __future__ import annotations
 import os
 
 import comm_checks
-import comm_programs
 import numpy as np
-
-
-def checks_and_programs(comm, skip):
-    answers = comm_checks.everything(comm, skip)
-    with comm.phase("programs"):
-        return answers, comm_programs.all_programs(comm)
 
 
 def fails(comm):
@@ -27,12 +20,6 @@ def leaves(comm, code):
     if comm.rank == 1:
         os._exit(code)
     comm.allreduce(np.zeros(1))
-
-
-def killed(comm):
-    comm.send(np.zeros(1), comm.rank)
-    comm.kill(1)
-    comm.recv(np.zeros(1), 1)
 
 
 def natively(comm):
@@ -64,6 +51,7 @@ def natively(comm):
     comm.allreduce(np.ones(3, np.int16))
     comm.allreduce(np.ones(3), order="rank")
     assert "allreduce" not in calls[7:]
+    post._groups[everybody] = post._groups[everybody].native
     total = comm.allreduce(torch.full((2, 2), comm.rank))
     assert isinstance(total, torch.Tensor)
     assert total.tolist() == [[3, 3], [3, 3]]
@@ -132,7 +120,7 @@ def devices(comm):
 
     from armillary.comm import ANY_SOURCE, IN_PLACE, MAX, MIN, PROC_NULL, PROD, SUM, Op
     from armillary.comm.counters import Tally
-    from armillary.comm.torch_device import DeviceRanks
+    from armillary.comm.torch_distributed.nccl import DeviceRanks
 
     refuses = comm_checks.refuses
     ranks = DeviceRanks(dist.group.WORLD, Tally(), 0)

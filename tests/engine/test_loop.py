@@ -77,9 +77,9 @@ def test_order_is_that_of_a_sorted_list(calls):
     assert ours == theirs
 
 
-def test_two_million_calls_at_one_instant_run_in_order_and_time_stands():
-    sim, count = Simulation(), 2_000_000
-    seen = []
+@pytest.mark.parametrize("count", [200_000, pytest.param(2_000_000, marks=pytest.mark.slow)])
+def test_very_many_calls_at_one_instant_run_in_order_and_time_stands(count):
+    sim, seen = Simulation(), []
     for i in range(count):
         sim.after(0, seen.append, i)
     sim.run()
@@ -243,9 +243,9 @@ def test_waiters_go_on_in_the_order_of_asking():
 def test_an_event_happens_once():
     sim = Simulation()
     event = sim.event("gate").succeed()
-    with pytest.raises(SimulationError, match="gate has happened already"):
+    with pytest.raises(SimulationError, match="gate has already happened"):
         event.succeed()
-    with pytest.raises(SimulationError, match="gate has happened already"):
+    with pytest.raises(SimulationError, match="gate has already happened"):
         event.fail(ValueError())
 
 
@@ -589,14 +589,15 @@ sim.timeline.to_chrome(sys.argv[1])
 """
 
 
-def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path):
-    written = []
-    for seed in ("0", "4711"):
-        path = tmp_path / f"{seed}.json"
-        subprocess.run([sys.executable, "-c", PROGRAM, str(path)], check=True, env={**os.environ, "PYTHONHASHSEED": seed})
-        written.append(path.read_bytes())
-    assert written[0] == written[1]
-    assert len(written[0]) > 10_000
+def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path, monkeypatch):
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    other = "4711" if os.environ.get("PYTHONHASHSEED") != "4711" else "0"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(there)], env={**os.environ, "PYTHONHASHSEED": other})
+    monkeypatch.setattr(sys, "argv", ["-c", str(here)])
+    exec(PROGRAM, {"__name__": "__main__"})
+    assert process.wait() == 0
+    assert here.read_bytes() == there.read_bytes()
+    assert len(here.read_bytes()) > 10_000
 
 
 def test_importing_the_engine_imports_nothing_heavy():

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.llm import Model, TrainState, activations, flops, kv_bytes, kv_bytes_per_token
-from armillary.llm.cost import layer_flops, local_params, megatron_flops, pair_flops, pairs
-from armillary.llm.memory import activation_terms
+from armillary.llm.cost.counts import layer_flops, local_params, megatron_flops, pair_flops, pairs
+from armillary.llm.cost.memory import activation_terms
 
 SMALL = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -9,8 +9,8 @@ import pytest
 
 from armillary.errors import InputError
 from armillary.llm import AffineCost, Engine, Replica, Tiny, generate
-from armillary.llm.drive import record
-from armillary.llm.fitting import errors, fit, measured
+from armillary.llm.serving.fitting import errors, fit, measured
+from armillary.llm.tiny.recording import record
 
 HIDDEN = Replica(cost=AffineCost(9e-3, 6e-5, 4e-7, running=8e-5), blocks=5000, prefix_cache=False)
 GUESS = Replica(cost=AffineCost(2e-3, 3e-5, 1e-7), blocks=5000, prefix_cache=False)

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from armillary.errors import InputError
-from armillary.llm import synthetic as make
-from armillary.llm.fleet import Fleet
-from armillary.llm.iteration import AffineCost
-from armillary.llm.replica import Replica
-from armillary.llm.request_files import bench
-from armillary.llm.requests import Requests, chained
-from armillary.llm.synthetic import generate
+from armillary.llm.cost.iteration import AffineCost
+from armillary.llm.serving import synthetic as make
+from armillary.llm.serving.fleet import Fleet
+from armillary.llm.serving.replica import Replica
+from armillary.llm.serving.request_files import bench
+from armillary.llm.serving.requests import Requests, chained
+from armillary.llm.serving.synthetic import generate
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "llm"
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from plain_vllm import One, serve
 
 from armillary.errors import InputError
-from armillary.llm import state as columns
-from armillary.llm.fleet import Fleet, failures
-from armillary.llm.iteration import AffineCost
-from armillary.llm.replica import Adapters, Replica
-from armillary.llm.requests import Requests, chained
+from armillary.llm.cost.iteration import AffineCost
+from armillary.llm.serving import state as columns
+from armillary.llm.serving.fleet import Fleet, failures
+from armillary.llm.serving.replica import Adapters, Replica
+from armillary.llm.serving.requests import Requests, chained
 
 MS = 1e-3
 STEPS = pytest.mark.parametrize("step", ["iteration", "segment"])

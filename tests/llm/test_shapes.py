@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.llm import Batch, Model, Plan, volumes
-from armillary.llm.families import FAMILIES
+from armillary.llm.model.families import FAMILIES
 
 PUBLISHED = {
     "gpt2": 124_439_808,

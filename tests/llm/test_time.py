@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.llm import AffineCost, Calibration, Chip, Fabric, Model, StepCost, chip
-from armillary.llm.cost import pairs
-from armillary.llm.time import (
+from armillary.llm.cost.counts import pairs
+from armillary.llm.cost.operators import (
     Setting,
     attention_seconds,
     collective_seconds,

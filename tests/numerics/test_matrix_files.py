@@ -149,7 +149,7 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_matrix(tmp_path / "none.mtx")
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="found a folder"):
         read_matrix(tmp_path)
     with pytest.raises(InputError, match="ending"):
         read_matrix(write(tmp_path / "a.csv", "1,2"))

@@ -15,7 +15,7 @@ from armillary_outside.draws import draws
 
 import armillary
 from armillary.arena import Artifact, Outcome
-from armillary.study.report import left
+from armillary.study.report import artifact_plots
 
 TRACE = {
     "traceEvents": [
@@ -63,15 +63,15 @@ def test_quantiles_by_hand() -> None:
 
 
 def test_distributions_have_a_panel_a_case_and_a_line_a_technique(result: armillary.Result) -> None:
-    (made,) = left.distributions(result)
-    cases = min(len(result.cases), left.MOST_PANELS)
+    (made,) = artifact_plots.distributions(result)
+    cases = min(len(result.cases), artifact_plots.MOST_PANELS)
     assert len(made.data) == 2 * cases
     assert (made.data[0].x[0], made.data[0].x[-1], made.data[0].y[-1]) == (1.0, 3.0, 1.0)
     assert {line.name for line in made.data if line.showlegend} == {"plain", "own"}
 
 
 def test_the_timeline_has_a_lane_a_thread_and_a_colour_a_kind_of_event(result: armillary.Result) -> None:
-    made = left.timeline(result)
+    made = artifact_plots.timeline(result)
     assert made is not None
     bars = {bar.name: bar for bar in made.data}
     assert set(bars) == {"tokens", "copy"}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -470,27 +471,41 @@ def test_a_policy_that_breaks_ends_the_run() -> None:
         g.run(Threads(1), policy="heft")
 
 
-def test_a_dask_scheduler_that_is_not_there() -> None:
+def test_a_dask_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("armillary.tasks.on_dask.ANSWER_S", 0.5)
     g = Graph()
     g.add(bodies.nothing)
     with pytest.raises(InputError, match="no Dask scheduler answered"):
         g.run(OnDask("tcp://127.0.0.1:9"))
 
 
-@pytest.mark.parametrize(
-    ("executor", "body", "number", "code"),
-    [
-        ("Threads(1)", "never_here", signal.SIGINT, -signal.SIGINT),
-        ("Processes(1)", "never", signal.SIGINT, -signal.SIGINT),
-        ("Processes(2)", "never", signal.SIGTERM, 128 + signal.SIGTERM),
-        ("Processes(1, start='fork')", "never", signal.SIGTERM, 128 + signal.SIGTERM),
-    ],
-)
-def test_a_signal_ends_a_run_whose_body_never_returns(executor: str, body: str, number: int, code: int, tmp_path: Path) -> None:
-    """Also a body that does not listen to SIGTERM; and nothing is left: no process, no shared memory."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"""
+#: (executor, body, signal, exit code)
+SIGNALLED = [
+    ("Threads(1)", "never_here", signal.SIGINT, -signal.SIGINT),
+    ("Processes(1)", "never", signal.SIGINT, -signal.SIGINT),
+    ("Processes(2)", "never", signal.SIGTERM, 128 + signal.SIGTERM),
+    ("Processes(1, start='fork')", "never", signal.SIGTERM, 128 + signal.SIGTERM),
+]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that a signal ended: its process id, exit code, error output, and the file with the body's process id."""
+
+    pid: int
+    code: int
+    said: str
+    body: Path
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """A program per executor, whose body never returns; they run and end at the same time, because each waits for its grace periods."""
+    started = []
+    for executor, body, number, _ in SIGNALLED:
+        folder = tmp_path_factory.mktemp("signalled")
+        (folder / "program.py").write_text(
+            f"""
 import sys, numpy
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import tasks_bodies
@@ -498,21 +513,31 @@ from armillary.tasks import Graph, Processes, Threads
 if __name__ == "__main__":
     g = Graph()
     g.data("a", numpy.zeros(9))
-    g.add(tasks_bodies.{body}, {str(tmp_path / "pid")!r})
+    g.add(tasks_bodies.{body}, {str(folder / "pid")!r})
     g.run({executor})
 """
-    )
-    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert ("KeyboardInterrupt" in said) is (number == signal.SIGINT)
-    assert "leaked" not in said
+        )
+        command = [sys.executable, str(folder / "program.py")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append((executor, number, process, folder / "pid"))
+    for _, number, process, _ in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(number)
+    said = [process.communicate(timeout=60)[1] for _, _, process, _ in started]
+    return {executor: Ended(p.pid, p.returncode, text, pid) for (executor, _, p, pid), text in zip(started, said, strict=True)}
+
+
+@pytest.mark.parametrize(("executor", "body", "number", "code"), SIGNALLED)
+def test_a_signal_ends_a_run_whose_body_never_returns(executor: str, body: str, number: int, code: int, ended: dict[str, Ended]) -> None:
+    """Also a body that does not listen to SIGTERM; and nothing is left: no process, no shared memory."""
+    program = ended[executor]
+    assert program.code == code
+    assert ("KeyboardInterrupt" in program.said) is (number == signal.SIGINT)
+    assert "leaked" not in program.said
     if body == "never":
-        assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
-    assert [name for name in os.listdir("/dev/shm") if name.startswith(f"armillary-{process.pid}-")] == []
+        assert not Path(f"/proc/{program.body.read_text()}").exists()
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(f"armillary-{program.pid}-")] == []
 
 
 def test_a_policy_may_keep_tasks_for_one_worker() -> None:

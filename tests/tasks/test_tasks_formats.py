@@ -70,7 +70,7 @@ def changed(change: Any) -> dict:
         (changed(lambda s, d: d.update(schemaVersion="9")), "unknown schema version"),
         (changed(lambda s, d: s["tasks"][0].update(parents=["t9"])), 'unknown parent "t9"'),
         (changed(lambda s, d: s["tasks"][1].update(parents=["t2"])), "cycle: "),
-        (changed(lambda s, d: s["tasks"][0].update(id="t1", parents=[])), "is there twice"),
+        (changed(lambda s, d: s["tasks"][0].update(id="t1", parents=[])), "appears twice"),
         (changed(lambda s, d: s["tasks"][1].update(children=["t8"])), 'unknown child "t8"'),
         (changed(lambda s, d: s["files"][0].update(sizeInBytes=-1)), "not negative"),
         (changed(lambda s, d: s["files"][0].update(sizeInBytes=2**54)), "at most"),

@@ -239,7 +239,7 @@ def test_bad_terms_are_refused(wrong: dict) -> None:
 def test_keys_and_names_are_taken_once_and_graphs_do_not_mix() -> None:
     g, other = Graph(), Graph()
     g.add(None, name="t", key="k")
-    with pytest.raises(InputError, match="taken"):
+    with pytest.raises(InputError, match="already used"):
         g.add(None, name="t", key="k")
     a = other.data("a", np.zeros(2))
     with pytest.raises(InputError, match="exists"):

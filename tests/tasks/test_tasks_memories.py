@@ -150,7 +150,7 @@ def test_an_update_of_a_part_needs_room_beside_what_it_came_from() -> None:
 def test_a_task_larger_than_the_memory_is_refused() -> None:
     g = sized(a=60)
     reader(g, "a")
-    with pytest.raises(InputError, match="a#0 touches 60 bytes; the memory of a q worker holds 50"):
+    with pytest.raises(InputError, match="a#0 accesses 60 bytes; the memory of a q worker holds 50"):
         g.run(two_nodes(50))
     with pytest.raises(InputError, match="memory"):
         two_nodes(0)

@@ -1,4 +1,4 @@
-"""What is here: the running machine, or a copy of its /sys and /proc, read into a cluster description."""
+"""Detection: reads the running machine, or a copy of its /sys and /proc, into a cluster description."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""Which processors are here: packages, cores, hardware threads, caches, clocks, vector unit.
+"""Detects processors: packages, cores, hardware threads, caches, clocks and vector unit.
 
-Sources: /sys/devices/system/cpu, then /proc/cpuinfo where the kernel shows no topology. One hardware thread of each core is read,
-and a cache only once, whoever shares it: a machine of 256 threads costs about two thousand small reads.
+The sources are /sys/devices/system/cpu, and /proc/cpuinfo where the kernel shows no topology. Only one hardware thread per core is read,
+and every cache only once, so a machine with 256 threads costs about two thousand small reads.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from armillary.cluster.detect.tree import Facts, Tree, cpu_list, label, numbered
 
 CPUS = "/sys/devices/system/cpu"
 CPUINFO = "/proc/cpuinfo"
-#: Hardware threads that one core may have; eight is the most that was ever built.
+#: The most hardware threads of one core; eight is the most that was ever built.
 MOST_THREADS = 64
 
-# Arm prints numbers where x86 prints names: implementer and part, as in the Main ID Register.
+# Arm prints the numbers of implementer and part (as in the Main ID Register) where x86 prints names.
 ARM_IMPLEMENTERS = {
     0x41: "Arm",
     0x46: "Fujitsu",
@@ -44,7 +44,7 @@ ARM_PARTS = {
     (0x4E, 0x004): "Carmel",
     (0xC0, 0xAC3): "Ampere-1",
 }
-# The widest unit first: what is named is what dense kernels use.
+# The widest unit comes first, because dense kernels use it.
 SIMD = (
     ("avx512f", "avx512"),
     ("avx2", "avx2"),
@@ -68,7 +68,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Core:
-    """One core: the package that it sits in and its hardware threads, ascending."""
+    """One core: its package, and its hardware threads in ascending order."""
 
     package: int
     cpus: tuple[int, ...]
@@ -76,7 +76,7 @@ class Core:
 
 @dataclass(frozen=True)
 class Processors:
-    """All processors of one node; `model`, clocks (Hz) and `simd` are None where nobody says."""
+    """All processors of one node; `model`, clocks (Hz) and `simd` are None where unknown."""
 
     cores: tuple[Core, ...] = ()
     caches: tuple[Cache, ...] = ()
@@ -84,11 +84,11 @@ class Processors:
     simd: str | None = None
     base_hz: float | None = None
     max_hz: float | None = None
-    #: Watts a package may draw for long, by package; from RAPL.
+    #: The sustained power limit of each package in watts, from RAPL.
     tdp: dict[int, float] = field(default_factory=dict)
 
     def first_sockets(self) -> dict[int, int]:
-        """For each package the number of its (first) socket in the description: one socket for each kind of core that it has."""
+        """For each package, the number of its first socket in the description, which has one socket per kind of core."""
         kinds: dict[int, set[int]] = defaultdict(set)
         for core in self.cores:
             kinds[core.package].add(len(core.cpus))
@@ -99,7 +99,7 @@ class Processors:
         return found
 
     def package_of(self, cpus: frozenset[int]) -> int | None:
-        """The package that holds most of these hardware threads; None where none holds any."""
+        """The package that holds most of these hardware threads, or None if none holds any."""
         inside: dict[int, int] = defaultdict(int)
         for core in self.cores:
             inside[core.package] += len(cpus.intersection(core.cpus))
@@ -108,7 +108,7 @@ class Processors:
 
 
 def read_processors(tree: Tree, facts: Facts) -> Processors:
-    """The processors of the tree; an empty `Processors` where nothing describes any."""
+    """The processors of the tree, or an empty `Processors` if nothing describes any."""
     online, online_source = _online(tree)
     facts.add("cpus.online", len(online) or None, online_source)
     present = cpu_list(tree.text(f"{CPUS}/present"))
@@ -186,7 +186,7 @@ def _cores(tree: Tree, online: tuple[int, ...], records: list[dict[str, str]]) -
             siblings = tuple(together[place[cpu]]) if cpu in place else (cpu,)
         if package is None:
             package = place.get(cpu, (0, 0))[0]
-        # Hypervisors leave lists that do not name the CPU itself, or all CPUs as one core, and −1 for "no idea".
+        # Hypervisors leave lists that do not name the CPU itself, or name all CPUs as one core, and write −1 for an unknown number.
         believed = cpu in siblings and len(siblings) <= MOST_THREADS
         members = sorted(known.intersection(siblings) - taken) if believed else [cpu]
         taken.update(members)
@@ -214,13 +214,13 @@ def _caches(tree: Tree, cores: tuple[Core, ...]) -> tuple[Cache, ...]:
 
 
 def cache_size(text: str | None) -> int | None:
-    """Bytes of "48K", "1024K" or "32M" as sysfs writes them; None for anything else or nothing."""
+    """The bytes of a size such as "48K", "1024K" or "32M", as sysfs writes them; None for anything else."""
     match = re.fullmatch(r"([0-9]{1,9})([KMG]?)", text or "")
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] or None if match else None
 
 
 def model_name(text: str) -> str:
-    """A processor's name without the marks of lawyers and double blanks: "Intel Xeon Platinum 8480C"."""
+    """The name of a processor without trademark signs and double blanks: "Intel Xeon Platinum 8480C"."""
     return label(re.sub(r"\s+", " ", re.sub(r"\((R|TM|C)\)", "", text, flags=re.IGNORECASE)))
 
 

@@ -1,4 +1,4 @@
-"""The little memory that names a replaceable part: IPMI platform management FRU information, version 1.
+"""Reads the small memory that identifies a replaceable part (IPMI platform management FRU information, version 1).
 
 A common header of eight bytes gives the offsets (in units of eight bytes) of the chassis, board and product areas; every area
 carries its length and a checksum that makes its bytes add up to zero. Fields begin with a byte that holds their encoding (two
@@ -20,7 +20,7 @@ EPOCH = datetime.datetime(1996, 1, 1, tzinfo=datetime.UTC)
 
 
 def read_fru(data: bytes, where: str = "FRU") -> dict[str, dict[str, str]]:
-    """`{"chassis" | "board" | "product": {field: text}}` of the areas that are there; InputError for damage of any kind."""
+    """`{"chassis" | "board" | "product": {field: text}}` of the areas that are present; any damage raises an `InputError`."""
     if len(data) < 8:
         raise InputError(f"{len(data)} bytes; a FRU header has 8", where=where)
     if data[0] != 1:

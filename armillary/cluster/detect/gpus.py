@@ -1,8 +1,8 @@
-"""Which accelerators are here, how much memory they hold, where they are attached and what links them.
+"""Detects accelerators: their memory, where they are attached, and the links between them.
 
-In order: the vendor's library (NVML) on the running machine, the driver's files, AMD's compute topology, an integrated GPU of the
-device tree, and at last the PCI bus, which knows little more than that there is one. A GPU that an earlier source described is
-not taken twice.
+The sources are, in order, the vendor's library (NVML) on the running machine, the driver's files, AMD's compute topology, an integrated GPU
+in the device tree, and the PCI bus, which knows little more than that a GPU exists. A GPU that an earlier source described is not counted
+again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from armillary.cluster.detect.tree import Facts, Tree, label, numbered, whole
 
 DRIVER = "/proc/driver/nvidia/gpus"
 KFD = "/sys/class/kfd/kfd/topology/nodes"
-# Display and processing-accelerator classes of vendors who make accelerators: a baseboard controller's VGA is none.
+# The display and processing-accelerator classes, from vendors who make accelerators; the VGA of a baseboard controller is not one.
 ACCELERATORS = {0x0300, 0x0302, 0x0380, 0x1200}
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One accelerator: `table` is what the description says of it, `domain` its NUMA domain, `address` its PCI address."""
+    """One accelerator: `table` is its entry in the description, `domain` its NUMA domain, and `address` its PCI address."""
 
     table: dict[str, Any]
     address: str | None = None
@@ -58,7 +58,7 @@ def read_gpus(tree: Tree, facts: Facts) -> tuple[list[Gpu], list[dict[str, Any]]
 
 
 def devices(gpus: list[Gpu], places: Mapping[int, str]) -> list[dict[str, Any]]:
-    """The `device` tables: alike accelerators are counted, each with what it is near; `places` names that for each NUMA domain."""
+    """The `device` tables, in which equal accelerators are counted together; `places` names the place near each NUMA domain."""
     tables: list[dict[str, Any]] = []
     near: list[list[str | None]] = []
     for gpu in gpus:
@@ -88,7 +88,7 @@ def _from_nvml(tree: Tree, domains: dict[str, int | None], facts: Facts) -> tupl
 
 def _from_driver(tree: Tree, domains: dict[str, int | None], facts: Facts) -> list[Gpu]:
     found = []
-    for address in sorted(tree.names(DRIVER))[:1024]:  # hexadecimal: 9d comes after 1b
+    for address in sorted(tree.names(DRIVER))[:1024]:  # hexadecimal, so 9d comes after 1b
         path = f"{DRIVER}/{address}/information"
         match = re.search(r"(?m)^Model:\s*(\S.*?)\s*$", tree.text(path) or "")
         if match:
@@ -98,7 +98,7 @@ def _from_driver(tree: Tree, domains: dict[str, int | None], facts: Facts) -> li
 
 
 def _from_kfd(tree: Tree, functions: list[Function], facts: Facts) -> tuple[list[Gpu], list[dict[str, Any]]]:
-    """AMD: one node of the topology for each processor and each GPU; a package of two dies is two GPUs."""
+    """Reads AMD's topology, which has one node per processor and per GPU; a package of two dies counts as two GPUs."""
     names = {function.address: function for function in functions if function.vendor == AMD}
     gpus: dict[int, Gpu] = {}
     for name in tree.names(KFD)[:4096]:
@@ -124,7 +124,7 @@ def _from_kfd(tree: Tree, functions: list[Function], facts: Facts) -> tuple[list
 
 
 def _xgmi(tree: Tree, gpus: list[int], facts: Facts) -> list[dict[str, Any]]:
-    """Links between AMD dies, with the rate that the driver gives each pair (type 11 is xGMI; MB/s)."""
+    """The links between AMD dies, with the rate that the driver states for each pair (type 11 is xGMI; MB/s)."""
     position = {node: k for k, node in enumerate(gpus)}
     rates: dict[tuple[int, int], float] = {}
     for node in gpus:
@@ -154,7 +154,7 @@ def _properties(text: str | None) -> dict[str, int]:
 
 
 def _from_device_tree(tree: Tree, facts: Facts) -> list[Gpu]:
-    """A GPU that shares the memory of its processors, as on Jetson boards: it has none of its own."""
+    """A GPU that shares the memory of its processors and has none of its own, as on Jetson boards."""
     for base in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
         for folder in (base, f"{base}/bus@0", f"{base}/host1x"):
             for name in tree.names(folder):

@@ -1,7 +1,7 @@
-"""What the machine says that it is: one shape for DMI, device tree, PCI, FRU memories and dumps of any of them.
+"""The identity of a machine, in one form for DMI, device tree, PCI, FRU memories and dumps of any of them.
 
-Every source is presented as objects with interfaces and properties, the way a D-Bus inventory shows them, so that whoever
-recognises platforms asks one question whatever the machine offers. Names of interfaces are those of the OpenBMC inventory.
+Every source is presented as objects with interfaces and properties, the way a D-Bus inventory shows them, so that code that recognises
+platforms asks the same question on every machine. The names of interfaces are those of the OpenBMC inventory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FRU = "xyz.openbmc_project.FruDevice"
 PCIE = "xyz.openbmc_project.Inventory.Item.PCIeDevice"
 DMI_INTERFACE = "org.kernel.Dmi"
 DEVICE_TREE = "org.kernel.DeviceTree"
-#: What DMI shows to everybody; serial numbers and UUIDs are root's and are not asked.
+#: The DMI fields that everybody may read; serial numbers and UUIDs are reserved for root and are not read.
 DMI_FILES = (
     "sys_vendor",
     "product_name",
@@ -37,7 +37,7 @@ DMI_FILES = (
 )
 MOST_BYTES = 4 << 20
 MOST_OBJECTS = 100_000
-# Firmware that was never filled in says so in many words.
+# Placeholders that firmware contains when its maker never filled in a field.
 UNSET = {
     "",
     "none",
@@ -55,7 +55,7 @@ Value = str | int | float | bool | list[Any]
 
 @dataclass(frozen=True)
 class Thing:
-    """One object of an inventory: its path, and for each interface its properties; `source` says who told."""
+    """One object of an inventory: its path, and the properties of each interface; `source` says where they come from."""
 
     path: str
     interfaces: Mapping[str, Mapping[str, Value]]
@@ -67,7 +67,7 @@ class Thing:
 
 
 def read_dmi(tree: Tree) -> tuple[Thing, ...]:
-    """The machine as its firmware names it; nothing where there is no DMI, as in many virtual machines."""
+    """The machine as its firmware names it; empty where there is no DMI, as in many virtual machines."""
     found = {name: text for name in DMI_FILES if (text := tree.text(f"{DMI}/{name}")) and text.lower() not in UNSET}
     if not found:
         return ()
@@ -76,7 +76,7 @@ def read_dmi(tree: Tree) -> tuple[Thing, ...]:
 
 
 def read_device_tree(tree: Tree) -> tuple[Thing, ...]:
-    """The board as its device tree names it: `model`, and `compatible` from the most to the least specific."""
+    """The board as its device tree names it, with `model` and with `compatible` from the most to the least specific."""
     for base in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
         model, compatible = tree.text(f"{base}/model"), tree.text(f"{base}/compatible")
         if model or compatible:
@@ -103,7 +103,7 @@ def read_pci(tree: Tree) -> tuple[Thing, ...]:
 
 
 def read_fru_memory(data: bytes, path: str = "/fru/0", where: str = "FRU") -> Thing:
-    """One FRU memory (IPMI platform management FRU information, version 1) as an object; InputError where it is damaged."""
+    """One FRU memory (IPMI platform management FRU information, version 1) as an object; damage raises an `InputError`."""
     areas = read_fru(data, where)
     properties: dict[str, Value] = {f"{area}_{name}".upper(): value for area, fields in areas.items() for name, value in fields.items()}
     source = areas.get("product") or areas.get("board") or {}
@@ -117,7 +117,7 @@ def read_fru_memory(data: bytes, path: str = "/fru/0", where: str = "FRU") -> Th
 
 
 def read_dmidecode(text: str, where: str = "dmidecode") -> tuple[Thing, ...]:
-    """The tables of a saved `dmidecode`: one object a handle, its title as interface, its lines as properties."""
+    """The tables of a saved `dmidecode`: one object per handle, with its title as the interface and its lines as properties."""
     if len(text) > MOST_BYTES:
         raise InputError(f"{len(text):,} characters; expected at most {MOST_BYTES:,}", where=where)
     found: list[Thing] = []
@@ -147,7 +147,7 @@ def read_dmidecode(text: str, where: str = "dmidecode") -> tuple[Thing, ...]:
 
 
 def read_inventory(text: str, where: str = "inventory") -> tuple[Thing, ...]:
-    """A dump of D-Bus objects as JSON: `{path: {interface: {property: value}}}`; a list of such counts as one.
+    """A dump of D-Bus objects as JSON: `{path: {interface: {property: value}}}`; a list of such objects is read as one.
 
     The flat form of FRU dumps, `{path: {property: value}}`, is read as properties of the FRU interface.
     """
@@ -188,7 +188,7 @@ def _once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 
 
 def describe_identity(tree: Tree, environ: Mapping[str, str], facts: Facts) -> str | None:
-    """One line that names the machine, and the facts behind it; None where nothing does."""
+    """One line that names the machine, and the facts behind it, or None if nothing names it."""
     things = (*read_dmi(tree), *read_device_tree(tree))
     for thing in things:
         for interface in (DMI_INTERFACE, DEVICE_TREE):
@@ -207,7 +207,7 @@ def describe_identity(tree: Tree, environ: Mapping[str, str], facts: Facts) -> s
     for name in SLURM_NAMES:
         facts.add(f"slurm.{name[6:].lower()}", environ.get(name), name)
     names = [str(thing.get(ASSET, key)) for thing in things for key in ("Manufacturer", "Model") if thing.get(ASSET, key)]
-    # Many makers put their name into the model as well.
+    # Many makers repeat their name in the model.
     kept = [name for k, name in enumerate(names) if not any(other.lower().startswith(name.lower()) for other in names[k + 1 :])]
     return one_line(" ".join(kept), 200) or None
 
@@ -225,7 +225,7 @@ SLURM_NAMES = (
 
 
 def _surroundings(tree: Tree, release: str) -> str | None:
-    """What the system runs inside of: "wsl", "kubernetes", "container", "virtual machine", or None for bare metal or no idea."""
+    """The environment of the system: "wsl", "kubernetes", "container", "virtual machine", or None for bare metal or unknown."""
     groups = tree.text("/proc/self/cgroup") or ""
     if "microsoft" in release.lower() or "WSL" in release:
         return "wsl"

@@ -1,7 +1,7 @@
-"""What this process may use of the machine: affinity, control groups of either version, and a batch job's share.
+"""What this process may use of the machine, by affinity, control groups of either version, and the share of a batch job.
 
-The machine stays described as it is; what is left of it for us is `usable` beside it. A limit holds at every level above as well,
-so the smallest along the path counts.
+The machine itself is described as it is, and `usable` beside it is the part that is left for this process. A limit at a higher level
+applies too, so the smallest one along the path counts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from armillary.cluster.detect.cpus import Processors
 from armillary.cluster.detect.tree import Facts, Tree, cpu_list, whole
 
 CGROUPS = "/sys/fs/cgroup"
-#: A memory limit from here on is the kernel's way to say "none" (version 1 rounds 2⁶³ down to a page).
+#: A memory limit from here on means that there is none (version 1 rounds 2⁶³ down to a page).
 NO_LIMIT = 1 << 60
 
 
 def usable(tree: Tree, processors: Processors, memory: int | None, environ: Mapping[str, str], facts: Facts) -> dict[str, Any]:
-    """`{cores, memory}`: cores (a share of one is a fraction) and bytes that this process may use; keys absent where unknown.
+    """`{cores, memory}`: the cores (possibly a fraction) and bytes that this process may use; unknown keys are absent.
 
-    Cores are the whole cores that affinity and cpusets leave, and no more of them than processor time is granted.
+    Cores are the whole cores that affinity and cpusets leave, limited by the processor time that is granted.
     """
     paths = _own_groups(tree)
     allowed = frozenset(cpu for core in processors.cores for cpu in core.cpus)
     for listed, source in [_affinity(tree), *_cpusets(tree, paths)]:
         facts.add("limits.cpus", len(listed) if listed else None, source)
-        # An empty overlap is a tree put together from two machines; it limits nothing.
+        # An empty intersection comes from a tree that was assembled from two machines; it limits nothing.
         allowed = (allowed & listed) or allowed if listed else allowed
     cores = sum(1 for core in processors.cores if not allowed.isdisjoint(core.cpus))
     granted = [float(cores)] if cores else []
@@ -67,7 +67,7 @@ def _affinity(tree: Tree) -> tuple[frozenset[int] | None, str]:
 
 
 def _own_groups(tree: Tree) -> dict[str, list[str]]:
-    """For each controller ("" for version 2): the folders from this process's group up to the mount."""
+    """For each controller ("" for version 2), the folders from this process's group up to the mount."""
     mounts = _mounts(tree)
     found: dict[str, list[str]] = {}
     for line in (tree.text("/proc/self/cgroup") or "").splitlines()[:100]:

@@ -1,4 +1,4 @@
-"""How the links between devices of one node are written down, whoever reported them."""
+"""Writes the links between the devices of one node as tables, whichever source reported them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 
 def pair_tables(kind: str, rates: dict[tuple[int, int], float], devices: int) -> list[dict[str, Any]]:
-    """`link` tables of what joins devices pair by pair: a table a rate (bytes/s each way), all-to-all where every pair is alike."""
+    """The `link` tables of devices that are joined pair by pair: one table per rate (bytes/s in each direction), or all-to-all if every
+    pair is equal.
+    """
     tables: list[dict[str, Any]] = []
     for rate in sorted(set(rates.values()), reverse=True):
         pairs = sorted([list(pair) for pair, value in rates.items() if value == rate])

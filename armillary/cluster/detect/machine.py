@@ -21,22 +21,21 @@ from armillary.errors import InputError
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
-#: Tables of one kind that a node may have, and facts that a description may carry.
+#: The most tables of one kind in a node, and the most facts in a description.
 MOST_TABLES = 1_000
 MOST_FACTS = 100_000
 
 
 def here(root: str | os.PathLike[str] = "/", measure: bool = False) -> Cluster:
-    """The machine below `root` as a cluster of one node; `measure` takes six seconds and adds measured values beside nominal."""
+    """The machine below `root` as a cluster of one node; `measure` takes six seconds and adds measured values to the nominal ones."""
     from armillary.cluster import Cluster
 
     return Cluster.from_dict(describe(root, measure), where=f"here({os.fspath(root)})" if os.fspath(root) != "/" else "here")
 
 
 def describe(root: str | os.PathLike[str] = "/", measure: bool = False) -> dict[str, Any]:
-    """What `here` finds, as the tables of a cluster file; `facts` says for each fact where it came from.
-
-    A source that is missing or odd leaves its fact out; an empty `root` gives one node of which nothing is known.
+    """What `here` finds, as the tables of a cluster file; `facts` says where each fact came from. If a source is missing or malformed, its
+    fact is left out; an empty `root` gives one node about which nothing is known.
     """
     tree = Tree(root)
     if measure and not tree.live:
@@ -88,7 +87,9 @@ def _size(tiers: list[dict[str, Any]]) -> int | None:
 
 
 def _places(processors: Processors, domains: tuple[Domain, ...], packages: list[dict[str, Any]]) -> dict[int, str]:
-    """What is near each NUMA domain: `numa:k` where the description has the domains of every socket, `socket:k` otherwise."""
+    """The name of the place near each NUMA domain: `numa:k` if the description has the domains of every
+    socket, and otherwise `socket:k`.
+    """
     first = processors.first_sockets()
     packages_of = {domain.index: package for domain in domains[:1024] if (package := processors.package_of(domain.cpus)) is not None}
     sockets_of = {index: first[package] for index, package in packages_of.items()}
@@ -100,7 +101,7 @@ def _places(processors: Processors, domains: tuple[Domain, ...], packages: list[
 
 
 def _measured(node: dict[str, Any], processors: Processors, limits: dict[str, Any], facts: Facts) -> None:
-    """Puts what was measured beside what is nominal: triad on DRAM, matrix products on sockets, the round trip in the facts."""
+    """Adds measured values to nominal ones: the triad to DRAM, matrix products to sockets, and the round trip to the facts."""
     from armillary.cluster.detect.measure import measure
 
     last = max((cache.level for cache in processors.caches), default=0)
@@ -113,7 +114,7 @@ def _measured(node: dict[str, Any], processors: Processors, limits: dict[str, An
     for tier in node.get("memory", []):
         if tier["kind"] == "dram":
             tier["bandwidth"] = _beside(tier.get("bandwidth"), result.triad, "STREAM triad")
-            if result.triad < LEAST_RATE:  # a small share of a processor does not fill the memory bus
+            if result.triad < LEAST_RATE:  # a small share of a processor does not saturate the memory bus
                 tier["unusual"] = True
             break
     count = sum(table["count"] for table in node.get("socket", []))
@@ -125,7 +126,9 @@ def _measured(node: dict[str, Any], processors: Processors, limits: dict[str, An
 
 
 def _beside(nominal: Any, measured: float, how: str) -> dict[str, Any]:
-    """A number with both values; where nobody states a nominal one, the measured one is all there is, and the source says so."""
+    """A number with its nominal and its measured value; if there is no nominal one, the measured value stands
+    alone and the source says so.
+    """
     if isinstance(nominal, dict):
         return {**nominal, "measured": measured}
     if nominal is not None:

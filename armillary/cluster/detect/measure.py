@@ -1,8 +1,8 @@
-"""What this machine really does, in a few seconds: memory bandwidth, matrix products, a round trip over loopback.
+"""Measures this machine in a few seconds: memory bandwidth, matrix products, and a round trip over loopback.
 
-Triad (STREAM): a ← b + s·c over arrays far larger than the caches, 24 bytes an element as STREAM counts them, best pass. GEMM: C
-← A·B through NumPy's BLAS, 2n³ operations, best pass. Ping: one byte there and back over TCP on 127.0.0.1, median. Best, because
-disturbances only ever slow a pass down; median, because a round trip has no best that means anything.
+The triad (STREAM) is a ← b + s·c over arrays far larger than the caches, with 24 bytes per element as STREAM counts them. GEMM is C ← A·B
+through NumPy's BLAS, with 2n³ operations. For both, the best pass counts, because disturbances can only slow a pass down. Ping sends one
+byte there and back over TCP on 127.0.0.1; its median counts, because the best round trip has no meaning.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 TRIAD_S = 3.0
 GEMM_S = 1.0
 PINGS = 2_000
-#: Each of the three arrays: well above any last-level cache, well below any memory worth measuring.
+#: The size of each of the three arrays, which is well above any last-level cache and well below any memory worth measuring.
 LEAST_ARRAY, MOST_ARRAY = 16 << 20, 2 << 30
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Bytes a second of the triad, flop/s of a matrix product in fp64 and fp32, seconds of a loopback round trip."""
+    """Bytes/s of the triad, flop/s of a matrix product in fp64 and fp32, and seconds of a loopback round trip."""
 
     triad: float
     gemm_fp64: float
@@ -38,8 +38,8 @@ class Measured:
 def measure(cache_bytes: int = 0, memory_bytes: int | None = None, threads: int = 1) -> Measured:
     """Measures for about six seconds.
 
-    `cache_bytes` is all last-level cache together (arrays are four times that), `memory_bytes` what may be used (arrays together
-    stay below a quarter of it), `threads` how many hardware threads may work.
+    `cache_bytes` is the size of all last-level caches together (the arrays are four times as large), `memory_bytes` is the usable memory
+    (the arrays together stay below a quarter of it), and `threads` is the number of hardware threads to use.
     """
     size = min(max(4 * cache_bytes, LEAST_ARRAY), MOST_ARRAY, (memory_bytes or 1 << 40) // 12)
     order = 1024 if threads < 8 else 4096
@@ -53,7 +53,7 @@ def measure(cache_bytes: int = 0, memory_bytes: int | None = None, threads: int 
 
 
 def triad(elements: int, threads: int, seconds: float = TRIAD_S) -> float:
-    """Bytes a second of a ← b + s·c over `elements` doubles: the best pass within `seconds`."""
+    """Bytes/s of a ← b + s·c over `elements` doubles, from the best pass within `seconds`."""
     import numba
 
     kernel = _triad_kernel()
@@ -61,7 +61,7 @@ def triad(elements: int, threads: int, seconds: float = TRIAD_S) -> float:
     numba.set_num_threads(max(1, min(threads, before)))
     try:
         a, b, c = np.empty(elements), np.empty(elements), np.empty(elements)
-        # First touch by the threads that will work on each part, so that pages land in their NUMA domain.
+        # The threads that will work on each part touch it first, so that its pages lie in their NUMA domain.
         kernel(b, a, a, 0.0, 1.0)
         kernel(c, a, a, 0.0, 2.0)
         kernel(a, b, c, 3.0, 0.0)
@@ -82,7 +82,9 @@ def triad(elements: int, threads: int, seconds: float = TRIAD_S) -> float:
 def _triad_kernel() -> Any:
     import numba
 
-    @numba.njit(parallel=True)
+    from armillary.kernels import parallel_loop
+
+    @parallel_loop(nogil=False)
     def kernel(a, b, c, scale, offset):  # type: ignore[no-untyped-def]
         for i in numba.prange(a.size):
             a[i] = offset + b[i] + scale * c[i] if offset == 0.0 else offset
@@ -91,7 +93,7 @@ def _triad_kernel() -> Any:
 
 
 def gemm(dtype: type[np.floating[Any]], n: int = 1024, seconds: float = GEMM_S) -> float:
-    """Flop/s of an n×n matrix product through NumPy's BLAS: the best pass within `seconds`."""
+    """Flop/s of an n×n matrix product through NumPy's BLAS, from the best pass within `seconds`."""
     left = np.random.default_rng(1).random((n, n)).astype(dtype)
     right = left.T.copy()
     out = np.empty_like(left)
@@ -108,7 +110,7 @@ def gemm(dtype: type[np.floating[Any]], n: int = 1024, seconds: float = GEMM_S) 
 
 
 def ping(count: int = PINGS) -> float:
-    """Seconds of one byte's round trip over TCP on the loopback interface: the median of `count`."""
+    """Seconds of a round trip of one byte over TCP on the loopback interface, as the median of `count`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         echo = threading.Thread(target=_echo, args=(server, count), daemon=True)
         echo.start()

@@ -1,8 +1,7 @@
-"""Which network cards are here and how fast their ports run.
+"""Detects network cards and the rates of their ports.
 
-A card shows up as an interface (/sys/class/net), as a host channel adapter (/sys/class/infiniband) or as both; it is counted
-once, and the adapter's rate is the better one. Interfaces without a device behind them (loopback, bridges, virtual pairs) are no
-cards.
+A card shows up as an interface (/sys/class/net), as a host channel adapter (/sys/class/infiniband) or as both; it is counted once, and the
+rate of the adapter is preferred. Interfaces without a device behind them (loopback, bridges, virtual pairs) are not cards.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from armillary.cluster.detect.tree import Facts, Tree
 
 NET = "/sys/class/net"
 INFINIBAND = "/sys/class/infiniband"
-#: Fastest port believed, in bits a second: anything above is a driver's way to say that it does not know.
+#: The fastest plausible port, in bits per second; a driver that reports more does not know the rate.
 MOST_BITS_PER_S = 10e12
 MOST_CARDS = 4096
 
 
 @dataclass(frozen=True)
 class Port:
-    """One port: the card's place in the device tree, what it is, bytes a second (None: unknown), NUMA domain."""
+    """One port: the place of its card in the device tree, its kind, its bytes/s (None if unknown) and its NUMA domain."""
 
     card: str
     name: str
@@ -34,7 +33,7 @@ class Port:
 
 
 def read_ports(tree: Tree, facts: Facts) -> list[Port]:
-    """The ports of this node, adapters first."""
+    """The ports of this node, with adapters first."""
     found = []
     for name in tree.names(INFINIBAND)[:MOST_CARDS]:
         card = tree.real(f"{INFINIBAND}/{name}/device") or f"{INFINIBAND}/{name}"
@@ -51,7 +50,7 @@ def read_ports(tree: Tree, facts: Facts) -> list[Port]:
         if behind is None or behind in adapters:
             continue
         megabits = tree.number(f"{NET}/{name}/speed")
-        # −1 and 2³²−1 both mean that the driver does not know, as virtual cards never do.
+        # −1 and 2³²−1 both mean that the driver does not know the rate, as with all virtual cards.
         rate = _bytes_per_s(megabits * 1e6) if megabits is not None else None
         facts.add(f"network.{name}.rate", rate, f"{NET}/{name}/speed")
         found.append(_port(tree, behind, name, rate))
@@ -60,7 +59,9 @@ def read_ports(tree: Tree, facts: Facts) -> list[Port]:
 
 
 def nics(ports: list[Port], places: Mapping[int, str]) -> list[dict[str, Any]]:
-    """The `nic` tables: ports alike in model, rate and place are counted; `places` names the place of each NUMA domain."""
+    """The `nic` tables, in which ports of equal model, rate and place are counted together; `places` names
+    the place of each NUMA domain.
+    """
     tables: list[dict[str, Any]] = []
     for port in ports:
         table: dict[str, Any] = {"count": 1}
@@ -80,7 +81,7 @@ def nics(ports: list[Port], places: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def _port(tree: Tree, card: str, name: str, rate: float | None) -> Port:
-    # A virtio card's PCI function is one folder up from the device that the interface points at.
+    # The PCI function of a virtio card is one folder above the device that the interface points to.
     function = read_function(tree, card) or read_function(tree, card.rsplit("/", 1)[0] or "/x")
     return Port(card, name, function.name if function else None, rate, function.domain if function else None)
 

@@ -1,8 +1,8 @@
-"""Which memories the processors see: NUMA domains, what each holds, and how fast firmware says it is.
+"""Detects the memories that the processors see: NUMA domains, their sizes, and their speeds as the firmware states them.
 
-A domain without processors is a tier of its own: memory behind CXL, or the high-bandwidth memory of the package. Bandwidth and
-latency come from the firmware's table of memory attributes (HMAT), which the kernel shows below `access0`; where there is none
-they stay unknown.
+A domain without processors is a tier of its own, such as memory behind CXL or the high-bandwidth memory of the package. Bandwidth and
+latency come from the firmware's table of memory attributes (HMAT), which the kernel shows below `access0`; without that table they stay
+unknown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from armillary.cluster.detect.tree import Facts, Tree, cpu_list, numbered, whole
 
 NODES = "/sys/devices/system/node"
 MEMINFO = "/proc/meminfo"
-# A figure outside this range is a firmware default, not a memory.
+# A figure outside this range is a default of the firmware, not a property of the memory.
 LEAST_RATE, MOST_RATE = 1e9, 1e14
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One NUMA domain: its hardware threads, bytes, read and write bytes a second, seconds of latency (None: unknown)."""
+    """One NUMA domain: its hardware threads, its bytes, its read and write bytes/s, and its latency in seconds (None if unknown)."""
 
     index: int
     cpus: frozenset[int]
@@ -30,12 +30,12 @@ class Domain:
     write_bandwidth: float | None = None
     latency: float | None = None
     distances: tuple[int, ...] = ()
-    #: "hbm" or "cxl" where a source names the kind of a memory without processors.
+    #: "hbm" or "cxl", if a source names the kind of a memory without processors.
     kind: str | None = None
 
 
 def read_domains(tree: Tree, facts: Facts) -> tuple[Domain, ...]:
-    """The NUMA domains of the tree in order of their numbers."""
+    """The NUMA domains of the tree, in numerical order."""
     found = []
     for name in tree.names(NODES):
         index = numbered(name, "node")
@@ -66,10 +66,9 @@ def read_domains(tree: Tree, facts: Facts) -> tuple[Domain, ...]:
 
 
 def memory_tiers(tree: Tree, domains: tuple[Domain, ...], facts: Facts) -> list[dict[str, Any]]:
-    """The `memory` tables of what the processors load from: DRAM first, then what has no processors of its own.
+    """The `memory` tables of the tiers that the processors load from: DRAM first, and then domains without processors.
 
-    A tier's size is the node's, all domains together; its bandwidth likewise, and absent unless every domain of the tier states
-    one.
+    The size and the bandwidth of a tier are sums over all its domains in the node; the bandwidth is absent unless every domain states one.
     """
     total = kibibytes(tree.text(MEMINFO), "MemTotal")
     facts.add("memory.total", total, MEMINFO)
@@ -80,7 +79,7 @@ def memory_tiers(tree: Tree, domains: tuple[Domain, ...], facts: Facts) -> list[
 
 
 def tiers_of(domains: tuple[Domain, ...], total: int | None, facts: Facts) -> list[dict[str, Any]]:
-    """The same from domains that anybody found; `total` bytes is what the system reports in all, where it does."""
+    """The same tables from given domains; `total` is the memory that the system reports in bytes, if it reports one."""
     near = [domain for domain in domains if domain.cpus and domain.size]
     far = [domain for domain in domains if not domain.cpus and domain.size]
     beyond = sum(domain.size or 0 for domain in far)
@@ -89,7 +88,7 @@ def tiers_of(domains: tuple[Domain, ...], total: int | None, facts: Facts) -> li
         tiers.append(_tier("dram", near, "socket", facts))
     elif total and total > beyond:
         tiers.append({"name": "dram", "kind": "dram", "size": total - beyond, "attached": "socket"})
-    # Memory that a hypervisor added later may be missing from the domains; a container's meminfo may show less than there is.
+    # Memory that a hypervisor added later may be missing from the domains, and the meminfo of a container may show less than exists.
     if near and total and total - beyond > tiers[0]["size"]:
         tiers[0]["size"] = total - beyond
         facts.add("memory.dram.size", total - beyond, f"{MEMINFO}: more than the domains add up to")
@@ -127,13 +126,13 @@ def _tier(kind: str, members: list[Domain], attached: str, facts: Facts) -> dict
 
 
 def kibibytes(text: str | None, label: str) -> int | None:
-    """Bytes of a line "label: n kB" of /proc/meminfo and its likes; the kernel's kB are KiB. None where absent or zero."""
+    """The bytes of a line "label: n kB" of /proc/meminfo or a similar file; the kernel's kB are KiB. None if absent or zero."""
     match = re.search(rf"(?m)^{label}:\s*([0-9]{{1,15}}) kB\s*$", text or "")
     return (int(match[1]) << 10) or None if match else None
 
 
 def whole_after(text: str | None, label: str) -> int | None:
-    """The whole number of a line "label: n"; None where absent."""
+    """The whole number of a line "label: n", or None if absent."""
     match = re.search(rf"(?m)^{label}:\s*([0-9]{{1,15}})\s*$", text or "")
     return whole(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as their management library describes them; only on the running machine, only where `nvidia-ml-py` is installed."""
+"""NVIDIA GPUs as their management library describes them, only on the running machine and only if `nvidia-ml-py` is installed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from armillary.cluster.detect.links import pair_tables
 
-#: Bytes a second of one NVLink lane group in each direction, by version.
+#: Bytes/s of one NVLink lane group in each direction, by version.
 NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 MOST_LINKS = 18
 REMOTE_GPU, REMOTE_SWITCH = 0, 2
@@ -33,7 +33,7 @@ def read_nvml() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _ask(pynvml: Any, question: str, *given: Any) -> Any:
-    """An answer, or None where this GPU or this driver has none."""
+    """The answer, or None if this GPU or this driver has none."""
     try:
         return getattr(pynvml, question)(*given)
     except (pynvml.NVMLError, AttributeError):
@@ -45,7 +45,7 @@ def _text(answer: bytes | str | None) -> str | None:
 
 
 def _address(pynvml: Any, handle: Any) -> str:
-    """As sysfs writes it, with four digits of domain: NVML gives eight."""
+    """The address as sysfs writes it, with four digits for the domain, where NVML gives eight."""
     full = (_text(pynvml.nvmlDeviceGetPciInfo(handle).busId) or "").lower()
     return full[-12:]
 
@@ -73,7 +73,7 @@ def _device(pynvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _links(pynvml: Any, handles: list[Any]) -> list[dict[str, Any]]:
-    """NVLink: through switches where any GPU has one at the other end, else pair by pair."""
+    """The NVLink tables: through switches if any GPU has one at the other end, and otherwise pair by pair."""
     position = {_address(pynvml, handle): k for k, handle in enumerate(handles)}
     active: dict[int, int] = {}
     pairs: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""What sits on the PCI bus: address, vendor, device, class and NUMA domain of every function."""
+"""Reads the PCI bus: the address, vendor, device, class and NUMA domain of every function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VENDORS = {
     0x1D0F: "Amazon",
     0x1AF4: "virtio",
 }
-# The names that people use for the parts that clusters are made of; anything else is shown by its numbers.
+# The usual names of the parts that clusters contain; any other part is shown by its numbers.
 NAMES = {
     (AMD, 0x738C): "MI100",
     (AMD, 0x7408): "MI250X GCD",
@@ -59,13 +59,13 @@ class Function:
 
     @property
     def name(self) -> str:
-        """What the part is called; vendor and device number where it is not a part of clusters."""
+        """The name of the part, or its vendor and device numbers if the name is unknown."""
         known = NAMES.get((self.vendor, self.device))
         return known or f"{VENDORS.get(self.vendor, f'{self.vendor:04x}')} {self.device:04x}"
 
 
 def read_function(tree: Tree, folder: str) -> Function | None:
-    """The function whose sysfs folder this is; None where it is not one."""
+    """The function of this sysfs folder, or None if it is not one."""
     vendor, device, code = (tree.number(f"{folder}/{name}") for name in ("vendor", "device", "class"))
     if vendor is None or device is None or code is None or not 0 <= vendor <= 0xFFFF or not 0 <= device <= 0xFFFF:
         return None

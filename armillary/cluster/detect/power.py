@@ -1,6 +1,6 @@
-"""What can be known of power: whether energy counters may be read, what a package may draw, what sensors are there.
+"""Detects what is known about power: readable energy counters, the limits of packages, and sensors.
 
-No idle or peak of the whole node is made up from these; that stays unknown until someone measures it.
+The idle and peak power of the whole node are not derived from these; they stay unknown until someone measures them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HWMON = "/sys/class/hwmon"
 
 
 def read_power(tree: Tree, facts: Facts) -> dict[int, float]:
-    """Watts that each package may draw for long, by package, where the running-average limits (RAPL) say so."""
+    """The sustained power limit of each package in watts, if the running-average limits (RAPL) state it."""
     limits: dict[int, float] = {}
     for zone in tree.names(POWERCAP)[:1024]:
         match = re.fullmatch(r"package-([0-9]{1,4})(-die-[0-9]{1,4})?", tree.text(f"{POWERCAP}/{zone}/name") or "")
@@ -26,7 +26,7 @@ def read_power(tree: Tree, facts: Facts) -> dict[int, float]:
         path = f"{POWERCAP}/{zone}/constraint_0_max_power_uw"
         microwatts = tree.number(path)
         if microwatts and 1e6 <= microwatts <= 1e10:
-            # A package may show twice (through registers and through memory); dies of one package add up.
+            # A package may appear twice (through registers and through memory); the dies of one package add up.
             if match[2]:
                 limits[package] = limits.get(package, 0.0) + microwatts / 1e6
             else:

@@ -1,4 +1,4 @@
-"""How processors are written down: the `socket` tables of a node."""
+"""Writes processors as the `socket` tables of a node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from armillary.cluster.detect.tree import Facts
 
 
 def sockets(processors: Processors, domains: Sequence[frozenset[int]], facts: Facts) -> list[dict[str, Any]]:
-    """The `socket` tables: alike neighbours are counted, not repeated.
+    """The `socket` tables, in which equal neighbours are counted together.
 
-    `domains` are the hardware threads of each NUMA domain that has some. A package that mixes cores with and without a second
-    hardware thread becomes one table a kind, so that cores and threads add up; `cpus.packages` keeps the true count.
+    `domains` are the hardware threads of each NUMA domain that has any. A package that mixes cores with and without a second hardware
+    thread becomes one table per kind, so that cores and threads add up; `cpus.packages` keeps the true count.
     """
     cores: dict[int, list[Core]] = defaultdict(list)
     package_of: dict[int, int] = {}
@@ -44,7 +44,7 @@ def sockets(processors: Processors, domains: Sequence[frozenset[int]], facts: Fa
 
 
 def _figures(processors: Processors, package: int) -> dict[str, Any]:
-    # A base above the maximum is a hypervisor that passes on one of two machines' figures.
+    # A base clock above the maximum comes from a hypervisor that mixes the figures of two machines.
     sane = not (processors.base_hz and processors.max_hz and processors.base_hz > processors.max_hz)
     clock = {name: hertz for name, hertz in (("base", processors.base_hz), ("max", processors.max_hz)) if hertz and sane}
     found = {"model": processors.model, "clock": clock, "simd": processors.simd, "tdp": processors.tdp.get(package)}
@@ -52,7 +52,7 @@ def _figures(processors: Processors, package: int) -> dict[str, Any]:
 
 
 def _domains(package: int, cores: list[Core], domains: Sequence[frozenset[int]], facts: Facts) -> int:
-    """NUMA domains of these cores; the description knows only domains of equal size, so an uneven count stays a fact."""
+    """The number of NUMA domains of these cores; the description has only domains of equal size, so an uneven count stays a fact."""
     cpus = frozenset(cpu for core in cores for cpu in core.cpus)
     numa = sum(1 for domain in domains if not domain.isdisjoint(cpus))
     if numa > 1 and len(cores) % numa:
@@ -62,7 +62,7 @@ def _domains(package: int, cores: list[Core], domains: Sequence[frozenset[int]],
 
 
 def _levels(package: int, cores: list[Core], caches: list[Cache], facts: Facts) -> list[dict[str, int]]:
-    """One entry a cache level; a level that does not divide the cores evenly stays a fact."""
+    """One entry per cache level; a level that does not divide the cores evenly stays a fact."""
     core_of = {cpu: k for k, core in enumerate(cores) for cpu in core.cpus}
     sharing: dict[int, list[int]] = defaultdict(list)
     sizes: dict[int, list[int]] = defaultdict(list)

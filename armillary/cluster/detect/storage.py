@@ -1,7 +1,7 @@
-"""Which drives and shared file systems are here.
+"""Detects drives and shared file systems.
 
-Drives come from /sys/block, without what the kernel makes up itself (loops, RAM disks, mappings). Shared file systems come from
-the mount table; their sizes are not asked, because a file system that hangs would hang the question.
+Drives come from /sys/block, without the kernel's own devices (loops, RAM disks, mappings). Shared file systems come from the mount table;
+their sizes are not read, because the read would hang with a file system that hangs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ SHARED = {
     "panfs": "panfs",
     "daos": "daos",
 }
-#: The kernel counts sectors of 512 bytes whatever the drive's own are.
+#: The kernel counts sectors of 512 bytes, whatever the sector size of the drive.
 SECTOR = 512
 INVENTED = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd|rbd|drbd|zd)[0-9]*")
-# A second view of the same drive: one of its eMMC partitions for booting, or one path of a multipath NVMe drive (nvme0c1n1).
+# A second view of the same drive, such as an eMMC boot partition, or one path of a multipath NVMe drive (nvme0c1n1).
 SECOND_VIEW = re.compile(r"mmcblk[0-9]+(boot[0-9]+|rpmb)|nvme[0-9]+c[0-9]+n[0-9]+")
 
 
 def read_storage(tree: Tree, facts: Facts) -> list[dict[str, Any]]:
-    """The `memory` tables of drives (equal ones counted) and of shared file systems, fastest kind first."""
+    """The `memory` tables of drives (equal ones counted together) and of shared file systems, with the fastest kind first."""
     drives: dict[tuple[str, int], int] = {}
     for name in tree.names(BLOCK)[:4096]:
         sectors = tree.number(f"{BLOCK}/{name}/size")
@@ -44,7 +44,7 @@ def read_storage(tree: Tree, facts: Facts) -> list[dict[str, Any]]:
 
 
 def drive_tables(drives: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
-    """The `memory` tables of so many drives of each kind and size (bytes)."""
+    """The `memory` tables of the given numbers of drives of each kind and size (bytes)."""
     tables: list[dict[str, Any]] = []
     for kind in ("pmem", "nvme", "ssd", "hdd"):
         sizes = sorted((size for found, size in drives if found == kind), reverse=True)[:100]
@@ -62,7 +62,7 @@ def _shared(tree: Tree, facts: Facts) -> list[dict[str, Any]]:
         kind = SHARED.get(parts[2]) if len(parts) >= 4 else None
         if kind is None:
             continue
-        # One file system mounted in five places is one: what is mounted, not where, tells them apart.
+        # A file system that is mounted in five places is one file system, so what is mounted tells them apart, not where.
         if parts[0] not in found:
             facts.add(f"storage.pfs.{kind}", parts[1], source)
             found[parts[0]] = {"name": f"{kind}-{len(found) + 1}" if found else kind, "kind": "pfs", "attached": "network"}

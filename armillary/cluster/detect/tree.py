@@ -1,7 +1,7 @@
 """The files of one machine: its own /sys and /proc, or a copy of them made elsewhere.
 
-Everything that detection knows it reads through a `Tree`, so a copied tree is as good as the machine it came from. A file that is
-missing, unreadable, too long or not text is simply absent: virtual machines and containers leave most of them out.
+Detection reads everything through a `Tree`, so a copied tree is as good as the machine that it came from. A file that is missing,
+unreadable, too long or not text counts as absent, because virtual machines and containers leave out most files.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 
 from armillary.errors import one_line
 
-#: Longest text taken from one file; /proc/cpuinfo of a machine with 1,024 hardware threads is about 1.5 MB.
+#: The most bytes read from one file; /proc/cpuinfo of a machine with 1,024 hardware threads has about 1.5 MB.
 MOST_BYTES = 8 << 20
-#: Most entries looked at in one folder.
+#: The most entries read in one folder.
 MOST_NAMES = 65_536
 
 
 class Tree:
-    """Reads below `root`; nothing outside it is ever opened, wherever links lead.
+    """Reads files below `root`; nothing outside it is ever opened, wherever links lead.
 
-    Paths are written as on the machine itself ("/sys/class/net"). `live` is true for the running machine, and only then are its
-    libraries, its affinity and its environment asked.
+    Paths are written as on the machine itself ("/sys/class/net"). `live` is true for the running machine; only then are libraries, affinity
+    and environment consulted.
     """
 
     def __init__(self, root: str | os.PathLike[str] = "/") -> None:
         self.root = os.path.realpath(root)
         self.live = self.root == "/"
-        #: Files opened so far: what detection costs, countable in a test.
+        #: The number of files opened so far, so that a test can count what detection costs.
         self.reads = 0
-        # Where folders of a copied tree really are: following the links of every path anew would cost more than reading.
+        # The real places of folders in a copied tree, because following the links of every path again would cost more than reading.
         self._folders: dict[str, str] = {}
 
     def _inside(self, path: str) -> str | None:
@@ -43,14 +43,14 @@ class Tree:
         return place if place == self.root or place.startswith(self.root + os.sep) else None
 
     def _followed(self, folder: str, name: str) -> str:
-        """The real place of a name in a folder, all links followed."""
+        """The real place of a name in a folder, after following all links."""
         if folder and folder not in self._folders:
             self._folders[folder] = self._followed(*folder.rpartition("/")[::2])
         place = f"{self._folders[folder] if folder else self.root}/{name}"
         return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
 
     def raw(self, path: str, most: int = MOST_BYTES) -> bytes | None:
-        """The first `most` bytes of a file, or None where there is no such plain, readable file."""
+        """The first `most` bytes of a file, or None if it is not a plain, readable file."""
         place = self._inside(path)
         if place is None:
             return None
@@ -73,16 +73,16 @@ class Tree:
             os.close(handle)
 
     def text(self, path: str) -> str | None:
-        """The file as text without the blanks and zero bytes around it; None where absent or empty."""
+        """The file as text without surrounding blanks and zero bytes, or None if absent or empty."""
         found = self.raw(path)
         return found.decode("utf-8", "replace").strip(" \t\r\n\0") or None if found else None
 
     def number(self, path: str) -> int | None:
-        """The whole number that the file holds, decimal or 0x…; None for anything else."""
+        """The whole number in the file, decimal or 0x…, or None for anything else."""
         return whole(self.text(path))
 
     def names(self, path: str) -> list[str]:
-        """What a folder holds, in natural order (cpu2 before cpu10)."""
+        """The names in a folder, in natural order (cpu2 before cpu10)."""
         place = self._inside(path)
         if place is None:
             return []
@@ -94,26 +94,26 @@ class Tree:
         return sorted(found, key=natural)
 
     def real(self, path: str) -> str | None:
-        """Where a link leads, as a path of the tree; None where nothing is there."""
+        """The target of a link as a path of the tree, or None if there is nothing."""
         place = os.path.realpath(path) if self.live else self._inside(path)
         if place is None or not os.path.lexists(place):
             return None
         return place if self.live else place[len(self.root) :] or "/"
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder of this name."""
+        """Whether a file or folder of this name exists."""
         place = self._inside(path)
         return place is not None and os.path.exists(place)
 
 
 @dataclass
 class Facts:
-    """What was found and where, in the order of finding."""
+    """The facts that were found and their sources, in order."""
 
     found: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, key: str, value: str | int | float | bool | None, source: str) -> None:
-        """Keeps one fact; an absent value is none."""
+        """Keeps one fact, unless its value is absent."""
         if value is not None:
             kept = one_line(value, 200) if isinstance(value, str) else value
             self.found.append({"key": key, "value": kept, "source": one_line(source, 200)})
@@ -124,7 +124,7 @@ class Facts:
 
 
 def label(text: str) -> str:
-    """A name as a description takes it: one line of at most 100 characters."""
+    """A name in the form that a description allows: one line of at most 100 characters."""
     return one_line(text.strip(), 100) or "unnamed"
 
 
@@ -149,7 +149,9 @@ def numbered(name: str, prefix: str) -> int | None:
 
 
 def cpu_list(text: str | None, most: int = 16_384) -> tuple[int, ...] | None:
-    """The numbers of a kernel list such as "0-3,8,10-14:2/4", ascending; None where it is not one or names a number over `most`."""
+    """The numbers of a kernel list such as "0-3,8,10-14:2/4", in ascending order; None if it is malformed or
+    names a number above `most`.
+    """
     if text is None or len(text) > 1 << 20:
         return None
     found: set[int] = set()

@@ -1,4 +1,4 @@
-"""Other tools' files, read into the tables of a cluster file."""
+"""Reads the files of other tools into the tables of a cluster file."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Reads a stranger's file: a plain file, no longer than asked, text that is text."""
+"""Reads a file from a stranger: it must be a plain file of limited size, and text must be UTF-8."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from armillary.errors import InputError, one_line
 
 MOST_BYTES = 32 << 20
-#: Longest name that a cluster description takes.
+#: The longest name in a cluster description.
 MOST_NAME = 100
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The file's bytes; InputError where it is missing, no plain file or longer than `most`."""
+    """The bytes of a file; one that is missing, not a plain file or longer than `most` raises an `InputError`."""
     try:
-        # Without O_NONBLOCK a named pipe would wait for a writer for ever.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer forever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
@@ -41,7 +41,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def as_text(data: bytes, path: Path) -> str:
-    """The bytes as UTF-8; InputError where they are not text."""
+    """The bytes as UTF-8 text; anything else raises an `InputError`."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -52,12 +52,12 @@ def as_text(data: bytes, path: Path) -> str:
 
 
 def label(text: str, instead: str = "unnamed") -> str:
-    """A name that a cluster description takes: one line, not empty, at most 100 characters."""
+    """A name in the form that a cluster description allows: one line, not empty, of at most 100 characters."""
     return one_line(text.strip(), MOST_NAME) or instead
 
 
 def distinct(name: str, taken: dict[str, int]) -> str:
-    """`name`, or `name-2`, `name-3`… where it was given out before; `taken` remembers."""
+    """`name`, or `name-2`, `name-3`… if it is already in `taken`, to which the result is added."""
     name = label(name)
     while True:
         taken[name] = taken.get(name, 0) + 1
@@ -67,14 +67,14 @@ def distinct(name: str, taken: dict[str, int]) -> str:
 
 
 def whole(text: str, key: str, where: str, low: int = 1, high: int = 10_000_000) -> int:
-    """A whole number in range; InputError with the key otherwise."""
+    """A whole number in range; anything else raises an `InputError` that names the key."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 15) or not low <= int(text) <= high:
         raise InputError(f'{key}: found "{one_line(text, 40)}"; expected a whole number from {low:,} to {high:,}', where=where)
     return int(text)
 
 
 def group(name: str, count: int, node: dict[str, Any]) -> dict[str, Any]:
-    """A `group` table; parts of the node that are empty are left out."""
+    """A `group` table without the empty parts of the node."""
     return {"name": name, "count": count, "node": {key: part for key, part in node.items() if part}}
 
 

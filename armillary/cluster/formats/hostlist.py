@@ -1,7 +1,7 @@
 """Host lists as Slurm writes them: `n[001-128,130],gpu[1-4]-ib,rack[0-3]n[0-9]`.
 
-A bracket stands for each of its numbers, padded with zeros as its first one is; several brackets multiply. What a list stands for
-is counted before anything is made, so `n[1-999999999]` costs an error and nothing else.
+A bracket stands for each of its numbers, padded with zeros like the first; several brackets multiply. The hosts of a list are counted
+before any are made, so `n[1-999999999]` costs nothing but an error.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ import re
 from armillary.errors import InputError, one_line
 
 MOST_HOSTS = 1_000_000
-#: Ranges inside one bracket, and characters of one list.
+#: The most ranges inside one bracket, and the most characters of one list.
 MOST_RANGES = 100_000
 MOST_TEXT = 4 << 20
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NAME = re.compile(r"[A-Za-z0-9_.\-%]*")
 
-#: One part of a name: a fixed text, or the ranges (first, last, digits) of one bracket.
+#: One part of a name: fixed text, or the ranges (first, last, digits) of one bracket.
 Part = str | tuple[tuple[int, int, int], ...]
 
 
 def count(text: str, where: str = "host list") -> int:
-    """How many hosts the list names (one named twice counts twice); InputError over 1,000,000 or where it is no host list."""
+    """The number of hosts that the list names (one named twice counts twice); more than 1,000,000, or a malformed list, raise an
+    `InputError`.
+    """
     return sum(_size(parts) for parts in _parse(text, where))
 
 
 def expand(text: str, where: str = "host list") -> list[str]:
-    """The hosts in the order that the list names them, each once."""
+    """The distinct hosts, in the order in which the list names them."""
     names: list[str] = []
     for parts in _parse(text, where):
         made = [""]
@@ -44,7 +46,7 @@ def _numbers(ranges: tuple[tuple[int, int, int], ...]) -> list[str]:
     found: list[str] = []
     for first, last, digits in ranges:
         numbers = map(str, range(first, last + 1))
-        # Later numbers are never shorter than the first, so only a first one with zeros in front needs filling up.
+        # Later numbers are never shorter than the first, so padding is needed only if the first has leading zeros.
         found += numbers if len(str(first)) == digits else (number.zfill(digits) for number in numbers)
     return found
 

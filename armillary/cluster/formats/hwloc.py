@@ -1,4 +1,4 @@
-"""hwloc's XML (version 2, `lstopo machine.xml`): one node with its packages, memories, caches and devices."""
+"""Reads hwloc's XML (version 2, `lstopo machine.xml`) as one node with its packages, memories, caches and devices."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from armillary.errors import InputError
 MOST_DOMAINS = 1024
 MOST_PUS = 16_384
 MOST_PACKAGES = 1024
-#: Characters of all cpusets together: 64 domains of 16,384 hardware threads, as groups of eight hexadecimal digits.
+#: The most characters of all cpusets together: 64 domains of 16,384 hardware threads, as groups of eight hexadecimal digits.
 MOST_CPUSETS = 64 * MOST_PUS // 32 * 11
-#: Size of a tier believed, in bytes.
+#: The largest plausible size of a tier in bytes.
 MOST_SIZE = 1 << 60
 
 _PCI = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\].*")
@@ -34,7 +34,7 @@ _CACHE = re.compile(r"L([1-5])(i?)Cache")
 
 @dataclass
 class Found:
-    """What one walk over the objects collects."""
+    """What a walk over the objects collects."""
 
     path: Path
     cores: list[Core] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Found:
     seen: set[frozenset[int]] = field(default_factory=set)
 
     def place(self, element: Element) -> str:
-        """Where an element stands, for errors."""
+        """The position of an element, for errors."""
         return f"{self.path}:{element.line}"
 
 
@@ -66,7 +66,7 @@ def read(root: Element, path: Path) -> dict[str, Any]:
     if not found.pus:
         raise InputError("the machine has no hardware thread (object of type PU)", where=str(path))
     processors = Processors(tuple(found.cores), tuple(found.caches), found.models[0] if found.models else None)
-    # A device's domain is here the package that it hangs below.
+    # Here the domain of a device is the package above it.
     places = {package: f"socket:{socket}" for package, socket in processors.first_sockets().items()}
     gpus = [gpu for element, socket in found.devices if (gpu := _gpu(element, socket))]
     ports = [port for element, socket in found.devices if (port := _port(element, socket))]
@@ -91,12 +91,12 @@ def _infos(element: Element) -> dict[str, str]:
 
 
 def _walk(found: Found, element: Element, package: int | None) -> tuple[int, ...]:
-    """Collects below one object; returns its hardware threads. Depth is bounded by the parser."""
+    """Collects the parts below one object and returns its hardware threads. The parser bounds the depth."""
     kind = element.get("type")
     if kind == "PU":
         index = whole(element.get("os_index"), "os_index", found.place(element), 0, MOST_PUS)
         if index in found.pus:
-            raise InputError(f"hardware thread {index} stands twice", where=found.place(element))
+            raise InputError(f"hardware thread {index} appears twice", where=found.place(element))
         found.pus.add(index)
         return (index,)
     if kind == "PCIDev":
@@ -138,7 +138,7 @@ def _domain(found: Found, element: Element) -> None:
     cpus = frozenset(position for position, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
     size = whole(element.get("local_memory", "0") or "0", "local_memory", found.place(element), 0, MOST_SIZE)
     index = whole(element.get("os_index", "0") or "0", "os_index", found.place(element), 0, 1 << 20)
-    # A second memory of the same processors: no domain of its own, but a tier.
+    # A second memory of the same processors is not a domain of its own, but a tier.
     second = cpus in found.seen
     found.seen.add(cpus)
     kind = "hbm" if re.search("HBM|MCDRAM", element.get("subtype")) else "cxl"
@@ -173,7 +173,7 @@ def _port(element: Element, socket: int | None) -> Port | None:
 
 
 def _drives(found: Found) -> list[dict[str, Any]]:
-    """Only what says by its name what it is: hwloc does not tell a disk that turns from one that does not."""
+    """Only drives whose name shows their kind, because hwloc does not distinguish rotating disks from others."""
     drives: dict[tuple[str, int], int] = {}
     for element in found.drives:
         kibibytes = _infos(element).get("Size", "")

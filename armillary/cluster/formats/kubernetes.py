@@ -1,7 +1,7 @@
-"""What `kubectl get nodes -o json` prints, read into groups of equal nodes.
+"""Reads the output of `kubectl get nodes -o json` into groups of equal nodes.
 
-Nodes are equal when they agree on instance type, architecture, processors and accelerators; the memory that machines of one type
-report differs by a few pages, and the least counts. `capacity` is the machine, `allocatable` what is left for pods: it becomes
+Nodes are equal when they agree on instance type, architecture, processors and accelerators; the memory that machines of one type report
+differs by a few pages, and the smallest value counts. `capacity` describes the machine, and `allocatable`, which is left for pods, becomes
 `usable`.
 """
 
@@ -28,7 +28,7 @@ _RESOURCE = re.compile(r"([a-z0-9.-]{1,200})/(gpu|npu|tpu)(\.shared)?")
 
 
 def looks_like(data: object) -> bool:
-    """Whether it is a list of nodes, or one."""
+    """Whether this is a list of nodes, or one node."""
     if not isinstance(data, dict):
         return False
     items = data.get("items") if data.get("kind") in ("List", "NodeList") else [data]
@@ -38,7 +38,7 @@ def looks_like(data: object) -> bool:
 
 
 def parse(text: str, path: Path) -> object:
-    """The JSON; InputError where it is none."""
+    """Parses JSON; anything else raises an `InputError`."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -96,7 +96,7 @@ def _node(item: Any, where: str) -> dict[str, Any]:
     if "memory" in allocatable and (size := math.floor(_quantity(allocatable, "memory", where, 1e18))) > 0:
         usable["memory"] = size
     return {
-        # Without an instance type nothing says that two nodes were bought alike, and only equal memory makes them so.
+        # Without an instance type, two nodes count as equal only if their memory is equal.
         "key": (instance, str(architecture), cpus, threads, repr(devices), 0 if instance else memory),
         "table": {"socket": [{"count": 1, "cores": cpus // threads, "threads_per_core": threads}], "device": devices},
         "memory": memory,
@@ -137,7 +137,7 @@ def _table(found: object, key: str, where: str) -> Mapping[str, Any]:
 
 
 def _quantity(table: Mapping[str, Any], key: str, where: str, most: float) -> float:
-    """A quantity as Kubernetes writes them: "64", "500m", "527Gi", 1e3."""
+    """A quantity as Kubernetes writes it: "64", "500m", "527Gi", 1e3."""
     text = table.get(key)
     shown = str(text) if isinstance(text, str | int | float) and not isinstance(text, bool) else ""
     match = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{0,10})?)(?:e([0-9]{1,2}))?([a-zA-Z]{0,2})", shown[:60])

@@ -1,7 +1,7 @@
-"""The matrix of `nvidia-smi topo -m`: how the GPUs of one node reach each other, and which processors are near.
+"""Reads the matrix of `nvidia-smi topo -m`: how the GPUs of one node reach each other, and which processors are near.
 
-NV# is # NVLinks; PIX, PXB, PHB, NODE and SYS are ever longer ways over PCIe. The matrix has no rates: how fast one NVLink is
-depends on a generation that it does not name, so rates stay unknown.
+NV# means # NVLinks; PIX, PXB, PHB, NODE and SYS are increasingly long paths over PCIe. The matrix does not name the generation of NVLink,
+so rates stay unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def looks_like(text: str) -> bool:
-    """Whether it begins with a heading of GPUs."""
+    """Whether the text begins with a heading of GPUs."""
     return re.match(r"\s*GPU0\b.*(GPU1|CPU Affinity|mlx|NIC)", _ESCAPE.sub("", text[:4000])) is not None
 
 
@@ -46,7 +46,7 @@ def read(text: str, path: Path) -> dict[str, Any]:
         here, there = cells[gpus[pair[0]]][pair[1]], cells[gpus[pair[1]]][pair[0]]
         if here != there:
             names = f"{gpus[pair[0]]} and {gpus[pair[1]]}"
-            raise InputError(f"{names}: {here} one way and {there} the other; expected the same", where=str(path))
+            raise InputError(f"{names}: {here} in one direction and {there} in the other; expected the same", where=str(path))
     node["link"] = _links(cells, gpus)
     return {"armillary": 1, "name": label(path.stem, "node"), "group": [group("node", 1, node)], "facts": facts}
 
@@ -70,14 +70,14 @@ def _rows(lines: list[str], columns: list[str], path: Path) -> tuple[dict[str, l
                 where=f"{path}:{number}",
             )
         if parts[0] in cells:
-            raise InputError(f"row {parts[0]} stands twice", where=f"{path}:{number}")
+            raise InputError(f"row {parts[0]} appears twice", where=f"{path}:{number}")
         cells[parts[0]] = row
         affinity[parts[0]] = parts[1 + len(columns)] if len(parts) > 1 + len(columns) else ""
     return cells, affinity
 
 
 def _links(cells: dict[str, list[str]], gpus: list[str]) -> list[dict[str, Any]]:
-    """A table for each number of NVLinks, and one for each way over PCIe that some pair has to take."""
+    """One table per number of NVLinks, and one per path over PCIe that some pair has to take."""
     ways: dict[str, list[list[int]]] = {}
     for a, b in combinations(range(len(gpus)), 2):
         ways.setdefault(cells[gpus[a]][b], []).append([a, b])
@@ -85,7 +85,7 @@ def _links(cells: dict[str, list[str]], gpus: list[str]) -> list[dict[str, Any]]
     for way in sorted(ways, key=lambda name: (not name.startswith("NV"), name)):
         every = len(ways) == 1
         table: dict[str, Any] = {"kind": "nvlink" if way.startswith("NV") else "pcie", "name": way, "between": "device"}
-        # Every pair alike with many links each is only built with switches; up to four such GPUs are wired directly.
+        # If all pairs are equal and have many links, the GPUs are joined by switches; up to four of them may be wired directly.
         if every and way.startswith("NV"):
             table["topology"] = "switch" if len(gpus) > 4 else "all-to-all"
         else:

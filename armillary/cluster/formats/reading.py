@@ -1,4 +1,4 @@
-"""Which tool wrote this file, told from what is in it and not from its name."""
+"""Recognises which tool wrote a file, from its content and not from its name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from armillary.cluster.formats.files import as_text, read_bytes
 from armillary.errors import InputError, one_line
 
 XML = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<")
-#: The encodings other than UTF-8 in which an XML file may begin with "<".
+#: Encodings other than UTF-8 in which an XML file may begin with "<".
 WIDE = (b"<\0", b"\0<", b"\xff\xfe<\0", b"\xfe\xff\0<")
 
 
 def read(path: Path, follow: bool = False) -> dict[str, Any] | None:
-    """The tables of a cluster file made from another tool's file; None where it is none of the formats that are known.
+    """Reads another tool's file into the tables of a cluster file; returns None if the format is unknown.
 
-    Known: `slurm.conf` (with `topology.conf` and `gres.conf` beside it), hwloc XML version 2, SimGrid platform XML, the text of
-    `nvidia-smi topo -m`, the JSON of `kubectl get nodes`. `follow` lets a Slurm file include others. Nothing is ever executed or
+    The known formats are `slurm.conf` (with `topology.conf` and `gres.conf` beside it), hwloc XML version 2, SimGrid platform XML, the text
+    of `nvidia-smi topo -m`, and the JSON of `kubectl get nodes`. `follow` lets a Slurm file include others. Nothing is ever executed or
     fetched.
     """
     path = Path(path)

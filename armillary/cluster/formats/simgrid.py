@@ -1,7 +1,7 @@
-"""SimGrid's platform XML (version 4.1): zones with hosts, and clusters with a torus, fat tree, dragonfly or one switch.
+"""Reads SimGrid's platform XML (version 4.1): zones with hosts, and clusters with a torus, fat tree, dragonfly or one switch.
 
-Each `<cluster>` becomes a group and a network; the hosts of a zone become groups of equal hosts. Routes written link by link are
-not read: the hosts are, and a fact says how many routes were left. A host's speed is flop/s of one core.
+Each `<cluster>` becomes a group and a network; the hosts of a zone become groups of equal hosts. Routes that are written link by link are
+not read; only their hosts are, and a fact says how many routes were left out. The speed of a host is the flop/s of one core.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read(root: Element, path: Path) -> dict[str, Any]:
 
 
 class _Reader:
-    """Collects groups and networks while it walks over the zones."""
+    """Collects groups and networks during a walk over the zones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,12 +80,12 @@ class _Reader:
             self.left_out[element.name] = self.left_out.get(element.name, 0) + 1
 
     def count_left_out(self, element: Element) -> None:
-        """Remembers what the parser only counted."""
+        """Remembers the elements that the parser only counted."""
         for name, count in element.counted.items():
             self.left_out[name] = self.left_out.get(name, 0) + count
 
     def plain_hosts(self) -> list[dict[str, Any]]:
-        """The hosts that stand in zones by themselves, equal ones together."""
+        """The hosts that stand alone in zones, with equal ones together."""
         found = []
         for (speed, cores), count in self.hosts.items():
             found.append(group(distinct("hosts", self._taken), count, {"socket": [self._socket(speed, cores)]}))
@@ -122,21 +122,23 @@ class _Reader:
         raise unknown("topology", kind, ("FLAT", "TORUS", "FAT_TREE", "DRAGONFLY"), where=self._where(element))
 
     def _fat_tree(self, element: Element, text: str, nodes: int) -> dict[str, Any]:
-        """`levels;children,…;parents,…;links,…`, from the leaves up: of a switch, of what is below it, between the two."""
+        """`levels;children,…;parents,…;links,…`, from the leaves up: the children of a switch, the parents of each child, and the links
+        between them.
+        """
         parts = text.split(";")
         count = self._numbers(element, parts[0], 1, 1)[0]
         if count > 8 or len(parts) != 4:
             raise self._wrong(element, text, "levels;children,…;parents,…;links,… with at most 8 levels")
         children, parents, links = (self._numbers(element, part, count, count) for part in parts[1:])
         if parents[0] != 1 or links[0] != 1:
-            self.facts.append(fact("simgrid.simplified", "hosts with several uplinks are taken with one", self._where(element)))
+            self.facts.append(fact("simgrid.simplified", "hosts with several uplinks are read with one", self._where(element)))
         levels = []
         for k in range(count):
             switches = _product(children[k + 1 :]) * _product([1, *parents[1 : k + 1]])
             up = parents[k + 1] * links[k + 1] if k + 1 < count else 0
             levels.append({"down": children[k] * (links[k] if k else 1), "up": up, "switches": switches})
         if any(value > 10_000_000 for level in levels for value in level.values()):
-            raise self._wrong(element, text, "at most 10,000,000 switches or ports a level")
+            raise self._wrong(element, text, "at most 10,000,000 switches or ports per level")
         return self._offering(element, {"topology": "fat-tree", "levels": levels}, _product(children), nodes)
 
     def _dragonfly(self, element: Element, text: str, nodes: int) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class _Reader:
             self.facts.append(
                 fact(
                     "simgrid.simplified",
-                    f"{chassis} chassis of {routers} routers are taken as joined all to all",
+                    f"{chassis} chassis of {routers} routers are read as joined all to all",
                     self._where(element),
                 )
             )
@@ -178,11 +180,12 @@ class _Reader:
         if not element.get("lat"):
             return None
         link = self._quantity(element, "lat", TIMES, zero=True)
-        # SimGrid gives each link a latency; the description gives it to the switch at the link's end. A torus has no switches.
+        # SimGrid gives a latency to each link, while the description gives it to the switch at the end of the link. A torus has no
+        # switches.
         return {"nic": link} if network["topology"] == "torus" else {"switch": link}
 
     def _radical(self, element: Element) -> int:
-        """How many hosts "0-15,20" names; counted, never listed."""
+        """The number of hosts in a range such as "0-15,20", which is counted without listing them."""
         text = element.get("radical")
         total = 0
         for part in text.split(",", 100_000):
@@ -223,7 +226,7 @@ class _Reader:
 
     def _quantity(self, element: Element, key: str, units: dict[str, float], zero: bool = False, first: bool = False) -> float:
         text = element.get(key).strip()
-        # A host may list a speed for each of its power states; the first is the one it starts in.
+        # A host may list one speed per power state; it starts in the first.
         match = re.fullmatch(_NUMBER + r"\s*([A-Za-z]*)", text.split(",", 1)[0].strip() if first else text)
         if not match or match[2] not in units:
             example = next(unit for unit in units if len(unit) > 1)

@@ -1,8 +1,8 @@
-"""`slurm.conf` with the `topology.conf` and `gres.conf` beside it, read into groups of nodes and a tree of switches.
+"""Reads `slurm.conf`, with `topology.conf` and `gres.conf` beside it, into groups of nodes and a tree of switches.
 
-Every NodeName line becomes a group. Slurm counts memory in MiB and processors as hardware threads; a line with `CPUs` alone
-becomes one socket of as many cores, which is the least that is known. The switches of `topology.conf` become a fat tree with one
-uplink a switch; rates are not in these files and stay unknown.
+Every NodeName line becomes a group. Slurm counts memory in MiB and processors as hardware threads; a line with only `CPUs` becomes one
+socket with that many cores. The switches of `topology.conf` become a fat tree with one uplink per switch; these files have no rates, so
+rates stay unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from armillary.errors import InputError, one_line
 
 MOST_BYTES = 16 << 20
 MOST_LINES = 500_000
-#: Groups that a description may have, and switches (or facts) that a file may define.
+#: The most groups of a description, and the most switches (or facts) of a file.
 MOST_GROUPS = 10_000
 MOST_TABLES = 100_000
 MOST_INCLUDES = 10
@@ -31,7 +31,7 @@ _GRES = re.compile(r"gpu(?::([A-Za-z0-9_.\-]{1,100}))?(?::([0-9]{1,7}))?(?:\((.*
 
 @dataclass(frozen=True)
 class Line:
-    """One line after joining continuations: its place and its keys in lower case, in order; the first key says what it is."""
+    """One line after joining continuations: its position, and its keys in lower case and in order, of which the first tells the kind."""
 
     where: str
     keys: dict[str, str]
@@ -42,13 +42,13 @@ class Line:
         return next(iter(self.keys))
 
     def number(self, key: str, default: int | None = None, high: int = 10_000_000) -> int | None:
-        """A whole number of at least one, or the default where the key is absent."""
+        """A whole number of at least one, or the default if the key is absent."""
         return whole(self.keys[key], key, self.where, 1, high) if key in self.keys else default
 
 
 @dataclass
 class Switches:
-    """The switches of one `topology.conf`: hosts and lower switches of each, by name."""
+    """The switches of one `topology.conf`, with the hosts and the lower switches of each, by name."""
 
     hosts: dict[str, list[str]] = field(default_factory=dict)
     below: dict[str, list[str]] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class Switches:
 
 @dataclass
 class Budget:
-    """Host lists of one file together: many lines that each name a million hosts are as bad as one that names more."""
+    """Counts the host lists of one file together, because many lines with a million hosts each are as bad as one with more."""
 
     left: int = hostlist.MOST_HOSTS
 
     def expand(self, text: str, where: str) -> list[str]:
-        """The hosts of one list; InputError when all lists so far make more than 1,000,000."""
+        """The hosts of one list; more than 1,000,000 in all lists so far raise an `InputError`."""
         self.left -= hostlist.count(text, where)
         if self.left < 0:
             raise InputError(f"the lists of this file make more than {hostlist.MOST_HOSTS:,} names", where=where)
@@ -69,7 +69,7 @@ class Budget:
 
 
 def looks_like(text: str) -> bool:
-    """Whether some line defines nodes or switches the way Slurm does."""
+    """Whether some line defines nodes or switches as Slurm does."""
     return re.search(r"(?im)^[ \t]*(NodeName|SwitchName)[ \t]*=[ \t]*[^\s=]", text) is not None
 
 
@@ -86,7 +86,7 @@ def read(path: Path, follow: bool = False) -> dict[str, Any]:
     hosts: dict[str, int] = {}
     nodes = _nodes(lines, hosts)
     if not nodes:
-        raise InputError("only defaults (NodeName=DEFAULT) and no nodes", where=str(path))
+        raise InputError("found only defaults (NodeName=DEFAULT); expected nodes", where=str(path))
     _types_of_gpus(nodes, hosts, [line for line in beside if line.kind in ("name", "nodename") and "name" in line.keys])
     data: dict[str, Any] = {"armillary": 1, "name": "slurm"}
     facts = []
@@ -146,7 +146,7 @@ def _pairs(text: str, where: str) -> dict[str, str]:
     while position < len(text):
         match = _PAIR.match(text, position)
         if not match:
-            # Only what this reader uses must be well formed; a site's scripts and options are none of its business.
+            # Only the keys that this reader uses must be well formed; a site's scripts and other options are ignored.
             if keys and next(iter(keys)) in ("nodename", "switchname", "name"):
                 raise InputError(f'found "{one_line(text[position:], 40)}"; expected Key=value', where=where)
             return keys
@@ -181,7 +181,7 @@ def _nodes(lines: list[Line], hosts: dict[str, int]) -> list[Nodes]:
         if not names:
             raise InputError("NodeName names no host", where=line.where)
         if len(hosts) + len(names) > hostlist.MOST_HOSTS:
-            raise InputError(f"more than {hostlist.MOST_HOSTS:,} hosts in all", where=line.where)
+            raise InputError(f"more than {hostlist.MOST_HOSTS:,} hosts in total", where=line.where)
         again = next((name for name in names if name in hosts), None)
         if again is not None:
             raise InputError(f'host "{one_line(again, 60)}" was defined before', where=line.where)
@@ -205,7 +205,7 @@ def _node(line: Line) -> dict[str, Any]:
     if sockets is None:
         sockets = max(1, (cpus or 1) // (cores * threads)) if cpus else 1
     known = cpus is not None or "corespersocket" in line.keys or sockets > 1
-    # Slurm also takes the number of cores where a core has several threads.
+    # Slurm also accepts the number of cores here if a core has several threads.
     if cpus is not None and cpus not in (sockets * cores * threads, sockets * cores, sockets):
         raise InputError(
             f"CPUs={cpus}, but {sockets} sockets × {cores} cores × {threads} threads are {sockets * cores * threads}",
@@ -220,7 +220,7 @@ def _node(line: Line) -> dict[str, Any]:
 
 
 def _gpus(gres: str, where: str) -> list[dict[str, Any]]:
-    """`gpu:h100:8`, `gpu:8`, `gpu:a100:4(S:0-1),gpu:a30:2`: what is no GPU is left out."""
+    """Parses `gpu:h100:8`, `gpu:8` or `gpu:a100:4(S:0-1),gpu:a30:2`; other resources are left out."""
     devices = []
     for entry in re.split(r",(?![^()]*\))", gres):
         if not entry.strip().lower().startswith("gpu"):
@@ -238,7 +238,7 @@ def _gpus(gres: str, where: str) -> list[dict[str, Any]]:
 
 
 def _types_of_gpus(nodes: list[Nodes], hosts: dict[str, int], lines: list[Line]) -> None:
-    """Fills in from gres.conf which kind of GPU an untyped `gpu:8` is; a line without NodeName is for every node."""
+    """Takes the kind of an untyped `gpu:8` from gres.conf, where a line without NodeName applies to every node."""
     budget = Budget()
     for line in lines:
         if line.keys["name"].lower() != "gpu" or not line.keys.get("type"):
@@ -276,13 +276,13 @@ def _network(lines: list[Line], hosts: dict[str, int], facts: list[dict[str, Any
     outside = sum(1 for name in hosts if name not in behind)
     if outside:
         facts.append(fact("network.tree.hosts_without_switch", outside, where))
-    # Hosts that no switch names still need a port: the tree offers as many as there are hosts.
+    # Hosts that no switch names still need a port, so the tree offers as many ports as there are hosts.
     widest = max(max((len(switches.hosts[leaf]) for leaf in leaves), default=1), -(-len(hosts) // len(leaves)), 1)
     return {"topology": "fat-tree", "levels": _fat_tree(levels, switches, widest, facts, where)}
 
 
 def _levels(switches: Switches, where: str) -> list[list[str]]:
-    """Switch names by height above the hosts, leaves first; InputError where switches lie below themselves."""
+    """Switch names by height above the hosts, leaves first; a switch that lies below itself raises an `InputError`."""
     height: dict[str, int] = {}
     waiting = dict(switches.below)
     while waiting:
@@ -309,5 +309,5 @@ def _fat_tree(levels: list[list[str]], switches: Switches, widest: int, facts: l
         ]
     if sizes[0] == 1:
         return [{"down": widest, "up": 0, "switches": 1}]
-    facts.append(fact("network.tree.simplified", "switches above the leaves are uneven: taken as one", where))
+    facts.append(fact("network.tree.simplified", "switches above the leaves are uneven, so they are read as one", where))
     return [{"down": widest, "up": 1, "switches": sizes[0]}, {"down": sizes[0], "up": 0, "switches": 1}]

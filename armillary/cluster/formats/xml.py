@@ -1,8 +1,7 @@
-"""XML from strangers, read without what makes XML dangerous.
+"""Reads XML from strangers without the features that make XML dangerous.
 
-A DOCTYPE that only names an outside DTD is passed over and never fetched, because every file of hwloc and SimGrid begins with
-one. A DTD inside the file, any entity declared in it and any reference outside are refused: there is nothing to expand, so
-nothing explodes.
+A DOCTYPE that only names an external DTD is skipped and never fetched, because every file of hwloc and SimGrid begins with one. A DTD
+inside the file, entities declared in it and external references are refused, so there is nothing to expand.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from xml.parsers import expat
 from armillary.errors import InputError, one_line
 
 MOST_ELEMENTS = 200_000
-#: Elements in all, with those that are only counted.
+#: The most elements, including those that are only counted.
 MOST_COUNTED = 2_000_000
-#: What no reader of ours uses and large platforms are full of: counted where it stands, not kept.
+#: Elements that no reader here uses but that large platforms contain in masses; they are counted and not kept.
 COUNTED = frozenset(("link", "route", "link_ctn", "zoneRoute", "ASroute", "bypassRoute", "bypassZoneRoute", "router", "page_type"))
 MOST_DEPTH = 200
 MOST_ATTRIBUTES = 100
@@ -24,13 +23,13 @@ MOST_ATTRIBUTES = 100
 
 @dataclass
 class Element:
-    """One element: name, attributes, children in order, and the line it stands on."""
+    """One element: its name, attributes, children in order, and line."""
 
     name: str
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
-    #: How many elements of each name were counted and not kept.
+    #: The number of elements of each name that were counted and not kept.
     counted: dict[str, int] = field(default_factory=dict)
 
     def get(self, key: str, default: str = "") -> str:
@@ -39,7 +38,7 @@ class Element:
 
 
 def parse(data: bytes, path: Path) -> Element:
-    """The root element; InputError, with the line, for anything malformed, dangerous or too large."""
+    """The root element; anything malformed, dangerous or too large raises an `InputError` that names the line."""
     parser = expat.ParserCreate()
     root: list[Element] = []
     open_elements: list[Element] = []
@@ -98,6 +97,6 @@ def parse(data: bytes, path: Path) -> Element:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise InputError(f"not well-formed XML: {expat.ErrorString(error.code)}", where=f"{path}:{error.lineno}") from None
-    except (LookupError, ValueError) as error:  # an encoding that nobody knows
+    except (LookupError, ValueError) as error:  # an unknown encoding
         raise InputError(f"not readable XML: {error}", where=str(path)) from None
     return root[0]

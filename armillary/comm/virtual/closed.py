@@ -1,8 +1,8 @@
-"""Collective calls by their closed LogGP cost: one meeting of the ranks instead of all the messages, O(P) a call.
+"""Collective calls at their closed-form LogGP cost: one meeting of the ranks replaces all the messages, in O(P) per call.
 
-Each is priced as the algorithm that would be taken by default, without contention between ranks of one node: message(n) is the time of one
-message from the call that sends it to the call that has received it; rounds of exchanges cost one message each, or are followed for all
-ranks at once where some come late. The answers are those of a reduction from the left in the order of the ranks.
+Each call is priced as its default algorithm, without contention between the ranks of one node. message(n) is the time from the call that
+sends a message to the end of the call that receives it. A round of exchanges costs one message, or is followed for all ranks at once where
+some ranks come late. Reductions combine from the left in the order of the ranks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.comm.algorithms import ALGORITHMS, default
-from armillary.comm.operations import Op
+from armillary.comm.collectives.algorithms import ALGORITHMS, default
+from armillary.comm.collectives.operations import Op
 from armillary.comm.virtual.costs import Price
 from armillary.comm.virtual.ghost import Ghost
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Meeting:
-    """The ranks that have called, and when each may go on."""
+    """The ranks that have called, and the time at which each may go on."""
 
     def __init__(self, size: int) -> None:
         self.args: list[Any] = [None] * size
@@ -33,7 +33,7 @@ class _Meeting:
 
 
 def modelled(comm: VirtualRanks, collective: str, nbytes: int, args: tuple[Any, ...]) -> None:
-    """Make this call with all other ranks of `comm`; the last one to come does the work of all."""
+    """Make this call with all other ranks of `comm`. The last rank to come does the work of all."""
     state = comm._state
     world = state.world
     number = comm.__dict__["_meetings"] = comm.__dict__.get("_meetings", 0) + 1
@@ -60,7 +60,7 @@ def modelled(comm: VirtualRanks, collective: str, nbytes: int, args: tuple[Any, 
 
 
 def _price(comm: VirtualRanks) -> Price:
-    """Between nodes where there are several, else inside the node."""
+    """Return the price between two nodes if the ranks are on several, else the price inside the node."""
     ranks = [comm._all[i] for i in comm._members]
     far = next((other for other in ranks if other.site != ranks[0].site), ranks[0])
     price: Price = ranks[0].prices[far.site]
@@ -68,7 +68,7 @@ def _price(comm: VirtualRanks) -> Price:
 
 
 class _Costs:
-    """What each collective costs between P ranks at one price."""
+    """The cost of each collective call between P ranks at one price, in seconds; n counts bytes."""
 
     def __init__(self, price: Price, size: int) -> None:
         self.price = price
@@ -76,14 +76,14 @@ class _Costs:
         self.rounds = (size - 1).bit_length()
 
     def busy(self, n: float) -> float:
-        """Seconds until the sender may go on."""
+        """Return the seconds until the sender may go on."""
         p = self.price
         if n <= p.eager_limit:
             return p.send_overhead + n * p.send_copy
         return self.message(n) - p.receive_overhead - p.latency
 
     def message(self, n: float) -> float:
-        """Seconds from the call that sends to the end of the call that receives."""
+        """Return the seconds from the call that sends to the end of the call that receives."""
         p = self.price
         wire = max(n - 1, 0) * p.byte_gap
         if n <= p.eager_limit:
@@ -96,18 +96,18 @@ class _Costs:
         return ask + 2 * p.latency + (n + min(n, p.shm.cell)) * p.shm.copy + p.receive_overhead
 
     def spacing(self, n: float) -> float:
-        """Seconds between two messages that leave one after the other."""
+        """Return the seconds between two messages that leave one after the other."""
         p = self.price
         start = p.send_overhead + (n * p.send_copy if n <= p.eager_limit else 0.0)
         return max(start, max(n - 1, 0) * p.byte_gap + p.gap if p.shm is None else start)
 
     def handling(self, n: float) -> float:
-        """Seconds of the receiver for each message that is there."""
+        """Return the seconds that the receiver spends on each message that has arrived."""
         p = self.price
         return p.receive_overhead + (n * p.receive_copy if n <= p.eager_limit else 0.0)
 
     def ends(self, collective: str, nbytes: int, args: Sequence[Any], clocks: Sequence[float]) -> list[float]:
-        """When each rank may go on."""
+        """Return the time at which each rank may go on."""
         size = self.size
         if size == 1:
             return list(clocks)
@@ -125,7 +125,7 @@ class _Costs:
         return [together] * size
 
     def _allreduce(self, name: str, nbytes: int, count: int, op: Op, clocks: Sequence[float]) -> list[float]:
-        """Ranks beyond a power of two join a neighbour, the others exchange in rounds, all ranks at once."""
+        """Ranks beyond a power of two join a neighbour; the others exchange in rounds, which are followed for all ranks at once."""
         times = np.array(clocks)
         power = 1 << (self.size.bit_length() - 1)
         rest = self.size - power
@@ -159,13 +159,13 @@ class _Costs:
         return found
 
     def _exchange(self, own: Any, others: Any, n: float) -> Any:
-        """When ranks that send to and receive from each other have both."""
+        """Return the times at which ranks that send to and receive from each other have done both."""
         p = self.price
         started = own + p.send_overhead + (n * p.send_copy if n <= p.eager_limit else 0.0)
         return self._meet(started, others, n)[0]
 
     def _meet(self, receiver: Any, sender: Any, n: float) -> tuple[Any, Any]:
-        """When both may go on, of a receiver that waits and a sender that sends, from these times on."""
+        """Return the times at which a receiver and a sender, which call at these times, may go on."""
         p = self.price
         whole = self.message(n)
         if n <= p.eager_limit:
@@ -177,7 +177,7 @@ class _Costs:
         return end, end - p.receive_overhead - p.latency
 
     def _together(self, collective: str, name: str, nbytes: int, args: Sequence[Any]) -> float:
-        """Seconds from the last rank's call to the end of all."""
+        """Return the seconds from the last rank's call to the end of all."""
         size, message = self.size, self.message
         if collective == "barrier":
             return self.rounds * message(nbytes)
@@ -200,7 +200,7 @@ class _Costs:
         return max(self._scattered([n for i, n in enumerate(own) if i != r]) for r, own in enumerate(sizes))
 
     def _scattered(self, sizes: Sequence[int]) -> float:
-        """All sends at once, all receives at once; what is sent is taken for what is received."""
+        """Return the seconds of all sends and all receives at once. A rank is taken to receive as much as it sends."""
         left = sum(self.spacing(n) for n in sizes[:-1])
         sent = sum(self.price.send_overhead + (n * self.price.send_copy if n <= self.price.eager_limit else 0.0) for n in sizes)
         return max(sent + sum(self.handling(n) for n in sizes), left + self.message(sizes[-1]))
@@ -256,7 +256,7 @@ def _bytes(collective: str, args: Sequence[Any], root: int) -> int:
 
 
 def _combine(collective: str, args: Sequence[Any]) -> None:
-    """Put everybody's data where the call says; ghosts have none."""
+    """Put the data of all ranks where the call says. Ghosts have no data."""
     if collective == "barrier":
         return
     if collective == "bcast":
@@ -299,7 +299,7 @@ def _put(room: Any, data: Any) -> None:
 
 
 def _fold(parts: Sequence[Any], op: Op) -> list[Any]:
-    """The reductions of the first one, two, ... parts."""
+    """Return the reductions of the first part, the first two parts, and so on."""
     found = [parts[0].copy()]
     for part in parts[1:]:
         found.append(op(found[-1], part))

@@ -1,8 +1,8 @@
-"""What a message costs: the constants of LogGP, from the cluster or given.
+"""The cost of a message: the constants of LogGP, which the cluster or the caller gives.
 
     sender busy   o_s + n·C        on the wire   L + (n-1)·G        receiver busy   o_r + n·C
 
-LogGP: Incorporating long messages into the LogP model, SPAA 1995. n are bytes, C is the copy of an eager message.
+LogGP: Incorporating long messages into the LogP model, SPAA 1995. n is the length in bytes, and C is the copy of an eager message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from armillary.errors import InputError, unknown
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
-#: What is taken where a cluster does not say; the figures of the presets for networks.
+#: The defaults where a cluster gives no figure; they are those of the presets for networks. Seconds, bytes per second, seconds.
 OVERHEAD = 0.25e-6
 COPY_BANDWIDTH = 10e9
 SHM_LATENCY = 0.2e-6
@@ -25,10 +25,10 @@ SHM = ("two-copy", "single-copy")
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Messages inside a node, in seconds, seconds a byte and bytes.
+    """The constants of messages inside a node, in seconds, seconds per byte and bytes.
 
-    `two-copy`: the sender copies in, the receiver copies out, pipelined in cells of `cell` bytes. `single-copy`: the receiver copies
-    straight out of the sender's memory, after `setup` seconds.
+    With `two-copy` the sender copies in and the receiver copies out, pipelined in cells of `cell` bytes. With `single-copy` the receiver
+    copies straight out of the sender's memory, after `setup` seconds.
     """
 
     latency: float = SHM_LATENCY
@@ -47,12 +47,12 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class LogGP:
-    """The constants of the model, in seconds, seconds a byte and bytes.
+    """The constants of the model, in seconds, seconds per byte and bytes.
 
-    `latency` L, `send_overhead` o_s, `receive_overhead` o_r, `gap` g between two messages of one NIC, `byte_gap` G, `copy` C for each byte
-    of an eager message on either side. Messages of more than `eager_limit` bytes ask first (rendezvous); with `get` the receiver then
-    fetches the data itself, so that the sender need not answer. Given to a run, they hold between all ranks alike, each with a NIC of
-    its own; where `shm` is given too, ranks of one node use that.
+    They are `latency` L, `send_overhead` o_s, `receive_overhead` o_r, `gap` g between two messages of one NIC, `byte_gap` G, and `copy` C
+    for each byte of an eager message on either side. Messages of more than `eager_limit` bytes ask first (rendezvous). With `get` the
+    receiver then fetches the data itself, so the sender need not answer. Constants that are given to a run hold between all ranks, each of
+    which has a NIC of its own. If `shm` is given too, ranks of one node use that.
     """
 
     latency: float
@@ -81,7 +81,7 @@ def _checked(constants: object, seconds: tuple[str, ...], sizes: tuple[str, ...]
 
 
 class Price(NamedTuple):
-    """The constants between one pair of places."""
+    """The constants of messages from one place to another."""
 
     send_overhead: float
     send_copy: float
@@ -91,23 +91,23 @@ class Price(NamedTuple):
     byte_gap: float
     gap: float
     eager_limit: int
-    #: The constants of shared memory where both are on one node; None for the wire.
+    #: The constants of shared memory if both places are on one node, or None for the wire.
     shm: SharedMemory | None
     get: bool
 
 
 def near_price(shm: SharedMemory) -> Price:
-    """The price inside a node."""
+    """Return the price inside a node."""
     return Price(shm.overhead, shm.copy, shm.overhead, shm.copy, shm.latency, 0.0, 0.0, shm.eager_limit, shm, False)
 
 
 def far_price(c: LogGP) -> Price:
-    """The price between any two ranks where the constants are given."""
+    """Return the price between any two ranks if the constants are given."""
     return Price(c.send_overhead, c.copy, c.receive_overhead, c.copy, c.latency, c.byte_gap, c.gap, c.eager_limit, None, c.get)
 
 
 class Prices(dict[int, Price]):
-    """The prices from one node to others, found when first asked for."""
+    """The prices from one node to the others, which are worked out at the first request."""
 
     def __init__(self, cluster: Cluster, node: int, shm: str) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Prices(dict[int, Price]):
 
 
 def shared_memory(cluster: Cluster, node: int, how: str) -> SharedMemory:
-    """The constants inside a node of the cluster."""
+    """Return the constants inside a node of the cluster."""
     overhead = OVERHEAD
     for nic in cluster.node(node).nics:
         overhead = _or(nic.send_overhead, OVERHEAD)
@@ -136,13 +136,16 @@ def shared_memory(cluster: Cluster, node: int, how: str) -> SharedMemory:
 def _between(cluster: Cluster, a: int, b: int) -> Price:
     first, second = cluster.node(a), cluster.node(b)
     name = cluster.network_name()
-    # On a star or a full graph all ways between two groups are alike.
+    # On a star or a full graph all paths between two groups cost the same.
     same = cluster.networks[name].topology in ("star", "full")
     key = ("virtual price", first.group.name, second.group.name) if same else ("virtual price", a, b)
     if key not in cluster.memo:
         for node in (first, second):
             if not any(nic.network == name for nic in node.nics):
-                raise InputError(f"node {node.name} has no NIC on network {name}, and ranks on it send to other nodes", where=cluster.name)
+                raise InputError(
+                    f"node {node.name}: found no NIC on network {name}; expected one, because its ranks send to other nodes",
+                    where=cluster.name,
+                )
         latency, byte_gap = cluster.alpha_beta(f"n{a}", f"n{b}")
         out = next(nic for nic in first.nics if nic.network == name)
         into = next(nic for nic in second.nics if nic.network == name)

@@ -1,4 +1,4 @@
-"""Buffers without contents: only their size travels, so that gigabyte messages of many ranks fit in memory."""
+"""Ghosts: buffers without contents, of which only the size travels, so that gigabyte messages of many ranks fit in memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from armillary.errors import InputError
 
 
 class Ghost:
-    """What stands for an array of `nbytes` bytes of `dtype` where only its size matters.
+    """A stand-in for an array of `nbytes` bytes of `dtype` where only its size matters.
 
-    It can be cut, joined and combined as an array can; every answer is a ghost again. Virtual ranks take it with `payload="ghost"`.
+    It can be cut, joined and combined like an array, and every result is a ghost again. Virtual ranks take it with `payload="ghost"`.
     """
 
     __slots__ = ("dtype", "nbytes", "shape", "size")
@@ -31,7 +31,7 @@ class Ghost:
 
     @classmethod
     def shaped(cls, shape: Any, dtype: Any = np.uint8) -> Ghost:
-        """A ghost of an array of this shape."""
+        """Return a ghost of an array of this shape."""
         sides = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
         kind = np.dtype(dtype)
         ghost = cls(math.prod(sides) * kind.itemsize, kind)
@@ -59,28 +59,28 @@ class Ghost:
             return Ghost.shaped(self.shape[1:], self.dtype)
         if index is Ellipsis:
             return self
-        # The shape that an array would give, without its memory.
+        # A broadcast scalar gives the shape that an array would give, without its memory.
         return Ghost.shaped(np.broadcast_to(np.zeros((), np.bool_), self.shape)[index].shape, self.dtype)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Nothing is kept."""
+        """Keep nothing."""
 
     @property
     def ndim(self) -> int:
-        """Dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def T(self) -> Ghost:
-        """With its dimensions in reverse."""
+        """The ghost with its dimensions in reverse order."""
         return Ghost.shaped(self.shape[::-1], self.dtype)
 
     def copy(self) -> Ghost:
-        """Itself: there is nothing that could change."""
+        """Return the ghost itself, because nothing in it can change."""
         return self
 
     def reshape(self, *shape: Any) -> Ghost:
-        """The same elements in another shape; one length may be -1."""
+        """Return a ghost of the same elements in another shape; one length may be -1."""
         sides = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
         sides = tuple(int(n) for n in sides)
         if len(sides) == 1 and sides[0] == -1 and len(self.shape) == 1:
@@ -89,19 +89,19 @@ class Ghost:
             rest = math.prod(n for n in sides if n != -1)
             sides = tuple(self.size // max(rest, 1) if n == -1 else n for n in sides)
         if math.prod(sides) != self.size:
-            raise InputError(f"Ghost: found {self.size} elements; expected those of shape {sides}")
+            raise InputError(f"Ghost: found {self.size} elements; expected as many as shape {sides} has")
         return Ghost.shaped(sides, self.dtype)
 
     def astype(self, dtype: Any, **how: Any) -> Ghost:
-        """As many elements of another type."""
+        """Return a ghost with as many elements of another type."""
         return Ghost.shaped(self.shape, dtype)
 
     def view(self, dtype: Any) -> Ghost:
-        """The same bytes as another type, in one dimension."""
+        """Return a one-dimensional ghost of the same bytes as another type."""
         return Ghost(self.nbytes, dtype)
 
     def __array__(self, *args: Any, **named: Any) -> Any:
-        raise InputError("Ghost: it has a size and no contents; only virtual ranks take it, with payload='ghost'")
+        raise InputError("Ghost: found one where contents are needed; expected an array, because only virtual ranks take ghosts")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         if method not in ("__call__", "reduce", "accumulate"):

@@ -1,4 +1,4 @@
-"""Where ranks run: which node, and which device of it where they are placed on devices; and how fast they compute there."""
+"""Placement: the node on which each rank runs, the device if it runs on one, and how fast it computes there."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
 PLACEMENTS = ("block", "round-robin")
-#: The machine when none is named; with more nodes where the ranks need them.
+#: The cluster if none is named; it gets more nodes if the ranks need them.
 DEFAULT = "slingshot-200"
 _PLACE = re.compile(r"n([0-9]{1,9})(?:/device:([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A node, and a device of it or None for a core."""
+    """The number of a node, and the number of one of its devices, or None for a core."""
 
     node: int
     device: int | None = None
 
 
 def machine(cluster: Cluster | str | None, ranks: int) -> Cluster:
-    """The cluster itself, the preset or file of that name, or the default one with as many nodes as the ranks need."""
+    """Return the cluster itself, the preset or file of that name, or the default one with as many nodes as the ranks need."""
     from armillary import cluster as clusters
 
     if cluster is None:
@@ -43,10 +43,10 @@ def machine(cluster: Cluster | str | None, ranks: int) -> Cluster:
 
 
 def places(cluster: Cluster, placement: Any, ranks: int) -> list[Place]:
-    """The place of each rank.
+    """Return the place of each rank.
 
-    `block` fills a node's cores before the next; `round-robin` deals one to each node in turn. A list names for each rank a node by
-    number, by name (`node-17`), or as `n17` or `n17/device:3`.
+    `block` fills the cores of a node before it goes on to the next. `round-robin` deals one rank to each node in turn. A list names a node
+    for each rank by number, by name (`node-17`), or as `n17` or `n17/device:3`.
     """
     if isinstance(placement, str):
         if placement not in PLACEMENTS:
@@ -112,25 +112,25 @@ def _named(cluster: Cluster, entry: Any, names: dict[str, int]) -> Place:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Flop/s and bytes/s of the core or device of a rank; None where the cluster does not say."""
+    """The flop/s and the bytes/s of the core or device of a rank; None where the cluster gives no figure."""
 
     flops: float | None
     bandwidth: float | None
     what: str
 
     def seconds(self, flops: float | None, nbytes: float | None) -> float:
-        """The longer of the time for the operations and that for the bytes."""
+        """Return the seconds for the operations or for the bytes, whichever take longer."""
         longest = 0.0
         for amount, rate, name in ((flops, self.flops, "flop/s"), (nbytes, self.bandwidth, "memory bandwidth")):
             if amount:
                 if not rate:
-                    raise InputError(f"compute: {name} of {self.what} is unknown; give seconds instead, or a cluster that says it")
+                    raise InputError(f"compute: found no {name} of {self.what}; expected a cluster that gives it, or seconds instead")
                 longest = max(longest, amount / rate)
         return longest
 
 
 def roofline(cluster: Cluster, place: Place, sharing: int) -> Roofline:
-    """What a rank can do: a device whole, or one core and its share of the node's memory among `sharing` ranks."""
+    """Return the roofline of a rank: a whole device, or one core and its share of the node's memory among `sharing` ranks."""
     node = cluster.node(place.node)
     if place.device is not None:
         device = node.device(place.device)

@@ -1,10 +1,10 @@
 """One virtual rank: its clock, the messages and receives that wait at it, and how it parks.
 
-The rank's clock runs ahead of the loop's time: a call that needs nobody else only moves the clock. Receives that name their source are
-matched as soon as both sides are known, whatever the time, because messages of one source come in the order sent and nothing that happens
-later can change which one they get. What does depend on time (`ANY_SOURCE`, probes, tests) first parks until the loop has reached the
-rank's clock; while a receive from any source or a probe waits, the rank is *timed*, and messages for it are matched by the loop when they
-arrive.
+The clock of a rank runs ahead of the loop's time: a call that needs no other rank only moves the clock. Receives that name their source
+are matched as soon as both sides are known, whatever the time, because the messages of one source arrive in the order of sending and
+nothing that happens later can change which one a receive gets. A call that does depend on time (`ANY_SOURCE`, a probe, a test) first parks
+until the loop has reached the rank's clock. While a receive from any source or a probe waits, the rank is *timed*, and the loop matches
+messages for it when they arrive.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from armillary.comm.failures import Aborted, Truncated
-from armillary.comm.message import ANY_SOURCE, ANY_TAG
+from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG
 from armillary.comm.virtual import rendezvous
 from armillary.comm.virtual.requests import VirtualRequest
 
 if TYPE_CHECKING:
     from armillary.comm.virtual.world import World
 
-#: (arrival, sender, number of the send, key, tag, bytes, data or None, request of a rendezvous or None, receiver's cost, when it left).
-#: The first three order messages that arrive, the same for any order in which ranks were run. The key is the context and the source.
+#: (arrival, sender, number of the send, key, tag, bytes, data or None, request of a rendezvous or None, receiver's cost, time of leaving).
+#: The first three order messages that arrive, in whatever order the ranks were run. The key is the context plus the source.
 Message: TypeAlias = tuple[float, int, int, int, int, int, Any, Any, float, float]
 
-#: A key is context + source: contexts are multiples of this number, which no rank reaches.
+#: Contexts are multiples of this number, which no rank reaches.
 _STEP = 1 << 20
 SOURCE = _STEP - 1
 CONTEXT = ~SOURCE
 
 
 def context_key(number: int) -> int:
-    """The context of this number, as it stands in keys."""
+    """Return the context of this number, as it stands in keys."""
     return number * _STEP
 
 
 class Rank:
-    """What one rank is in the simulation; its communicators share it."""
+    """The state of one rank in the simulation, which its communicators share."""
 
     __slots__ = (
         "any",
@@ -77,39 +77,45 @@ class Rank:
         self.world = world
         self.number = number
         self.place = place
-        #: Simulated seconds on this rank; never behind what the loop has done with it.
+        #: The simulated seconds of this rank, which are never behind what the loop has done with it.
         self.clock = 0.0
         self.greenlet: Any = None
-        #: What the loop is given to run this rank.
+        #: The entry that makes the loop run this rank.
         self.entry: Any = None
         self.ended = False
-        #: Sends so far, receives so far.
+        #: The number of sends so far.
         self.seq = 0
+        #: The number of receives so far.
         self.order = 0
-        #: By key: one, or a deque of several in order.
+        #: Receives and messages by key: one entry, or a deque of several in order.
         self.posted: dict[int, Any] = {}
         self.arrived: dict[int, Any] = {}
-        #: Messages on their way to a timed rank, a heap; receives from any source; what a probe looks for: (context, source, tag).
+        #: Whether the loop matches messages when they arrive.
         self.timed = False
+        #: The messages on their way to a timed rank, as a heap.
         self.flying: list[Message] | None = None
+        #: The receives from any source.
         self.wild: list[VirtualRequest] | None = None
+        #: The (context, source, tag) that a probe looks for.
         self.probing: tuple[int, int, int] | None = None
-        #: Parked: requests that are not known yet, what is waited for, since when in a call (None: not in a call).
+        #: While the rank is parked: the number of requests that are not known yet, what it waits for, and whether one of them suffices.
         self.missing = 0
         self.waits: Any = None
         self.any = False
+        #: The time since which the rank is in a call, or None.
         self.inside: float | None = None
-        #: Requests that need this rank's progress; while there are any, when it was in calls.
+        #: The number of requests that need this rank's progress and, while there are any, the times of its calls.
         self.large = 0
         self.begins: list[float] = []
         self.ends: list[float] = []
-        #: Someone wants to know of each call: the timeline, or a rendezvous.
+        #: Whether the timeline or a rendezvous has to hear of each call.
         self.watched = world.record is not None
-        #: Set when the world is laid out: prices by site of the other rank, the NIC, the roofline, CPU seconds at the last charge.
+        #: The site, the prices by site of the other rank, the NIC and the roofline, which the world sets.
         self.site = 0
         self.prices: Any = None
         self.port: Any = None
         self.roof: Any = None
+        #: The CPU seconds at the last charge.
         self.mark: float | None = None
 
     # Sending
@@ -150,7 +156,7 @@ class Rank:
     # Matching
 
     def deliver(self, message: Message) -> None:
-        """A message is on its way and will arrive at a known time."""
+        """Take in a message that is on its way and will arrive at a known time."""
         if self.timed:
             self._fly(message)
             return
@@ -169,7 +175,7 @@ class Rank:
         _append(self.arrived, key, message)
 
     def post(self, key: int, receive: VirtualRequest) -> None:
-        """A receive that names its source."""
+        """Take in a receive that names its source."""
         message = self.arrived.get(key)
         if message is not None:
             tag = receive.tag
@@ -185,7 +191,7 @@ class Rank:
         _append(self.posted, key, receive)
 
     def post_wild(self, receive: VirtualRequest) -> None:
-        """A receive from any source; the loop has reached the rank's clock."""
+        """Take in a receive from any source, after the loop has reached the rank's clock."""
         message = self.find(receive.key, ANY_SOURCE, receive.tag)
         if message is not None:
             _remove(self.arrived, message[3], message)
@@ -197,7 +203,7 @@ class Rank:
         self.start_timing()
 
     def find(self, context: int, source: int, tag: int) -> Message | None:
-        """The message that has arrived and fits, the earliest; None when none has."""
+        """Return the earliest message that has arrived and fits, or None."""
         now = self.clock
         keys = (context + source,) if source >= 0 else [key for key in self.arrived if key & CONTEXT == context]
         best: Message | None = None
@@ -210,7 +216,7 @@ class Rank:
         return best
 
     def start_timing(self) -> None:
-        """From now on the loop matches messages as they arrive."""
+        """Let the loop match messages as they arrive, from now on."""
         if self.timed:
             return
         self.timed = True
@@ -260,7 +266,7 @@ class Rank:
                     self.world.wake(self, message[0])
 
     def take_back(self, request: VirtualRequest) -> bool:
-        """Withdraw a receive or a send that has not met its other side; false when it has."""
+        """Withdraw a receive or a send that has not been matched. Returns False if it has been."""
         if request.target is None:
             if self.wild and request in self.wild:
                 self.wild.remove(request)
@@ -280,7 +286,7 @@ class Rank:
     # Parking
 
     def block(self, unknown: Sequence[VirtualRequest]) -> None:
-        """Park until all of these are known."""
+        """Park until all of these requests are known."""
         world = self.world
         if world.aborted:
             raise Aborted("another rank failed")
@@ -297,18 +303,18 @@ class Rank:
         self.waits = None
 
     def informed(self, arrival: float) -> None:
-        """One more of the requests that it waits for is known."""
+        """Note that one more of the requests that the rank waits for is known."""
         world = self.world
         if self.any:
             world.sim.at(max(arrival, self.clock, world.sim.now), self._any_there, priority=1)
             return
         self.missing -= 1
         if not self.missing:
-            # All that it waits for is known, so it may run ahead: its clock says when.
+            # Everything that the rank waits for is known, so it may run ahead of the loop.
             world.wake(self, 0.0)
 
     def first_of(self, requests: Sequence[VirtualRequest]) -> None:
-        """Park until the loop has reached the time at which the first of these is complete."""
+        """Park until the loop has reached the time at which the first of these requests is complete."""
         self.sync("waitany")
         if any(r.arrival is not None and r.arrival <= self.clock for r in requests):
             return
@@ -332,7 +338,7 @@ class Rank:
             self.world.wake(self, now)
 
     def sync(self, what: str) -> None:
-        """Park until the loop's time has reached this rank's clock: what has arrived by then is known."""
+        """Park until the loop's time has reached this rank's clock, so that everything that has arrived by then is known."""
         world = self.world
         if world.aborted:
             raise Aborted("another rank failed")
@@ -345,7 +351,7 @@ class Rank:
             self.waits = None
 
     def park(self, what: str) -> None:
-        """Park until someone wakes it; `what` says for what."""
+        """Park until another rank wakes this one. `what` says in words what it waits for."""
         if self.world.aborted:
             raise Aborted("another rank failed")
         self.waits = what
@@ -355,7 +361,7 @@ class Rank:
         self.waits = None
 
     def _leave(self) -> None:
-        """Give the loop back; what others compute meanwhile is not charged to this rank."""
+        """Switch to the loop. What other ranks compute meanwhile is not charged to this rank."""
         if self.mark is None:
             self.world.hub.switch()
             return
@@ -366,13 +372,13 @@ class Rank:
     # Being in calls
 
     def needs_progress(self, request: VirtualRequest) -> None:
-        """From now on note when this rank is in calls."""
+        """Note from now on when this rank is in calls."""
         request.large = True
         self.large += 1
         self.watched = True
 
     def settled(self, request: VirtualRequest) -> None:
-        """This request needs no more progress."""
+        """Note that this request needs no more progress."""
         request.large = False
         self.large -= 1
         if not self.large:
@@ -381,12 +387,12 @@ class Rank:
             self.watched = self.world.record is not None
 
     def point(self, begin: float, end: float) -> None:
-        """It was in a call from `begin` to `end`."""
+        """Note that the rank was in a call from `begin` to `end`."""
         self.begins.append(begin)
         self.ends.append(end)
 
     def in_call(self, ready: float) -> tuple[float, bool]:
-        """The first time from `ready` on at which it is in a call, and whether it was in one at `ready` already."""
+        """Return the first time from `ready` on at which the rank is in a call, and whether it was in one at `ready` already."""
         i = bisect_left(self.ends, ready)
         if i < len(self.ends):
             begin = self.begins[i]
@@ -397,7 +403,7 @@ class Rank:
         return ready, True
 
     def passed(self, name: str, category: str, begin: float, received: Sequence[VirtualRequest]) -> None:
-        """A call has ended: note it for progress and for the timeline."""
+        """Note a call that has ended, for progress and for the timeline."""
         if self.large:
             self.point(begin, self.clock)
         record = self.world.record
@@ -406,7 +412,7 @@ class Rank:
 
 
 def meet(receive: VirtualRequest, message: Message) -> None:
-    """A message and its receive have found each other."""
+    """Complete a receive with its message."""
     arrival, sender, _, key, tag, nbytes, data, request, cost, sent = message
     receive.key = key
     receive.tag = tag
@@ -443,7 +449,7 @@ def _listed(found: Any) -> Any:
 
 
 def _taken(posted: dict[int, Any], key: int, tag: int) -> Any:
-    """The first of several receives that takes this tag, removed; None when none does."""
+    """Remove and return the first of several receives that takes this tag, or return None."""
     several = posted[key]
     for i, receive in enumerate(several):
         if receive.tag == tag or receive.tag < 0:
@@ -455,7 +461,7 @@ def _taken(posted: dict[int, Any], key: int, tag: int) -> Any:
 
 
 def _sent_first(arrived: dict[int, Any], key: int, tag: int) -> Any:
-    """The first of several messages that has this tag, removed; None when none has."""
+    """Remove and return the first of several messages that has this tag, or return None."""
     several = arrived[key]
     for i, message in enumerate(several):
         if message[4] == tag or tag < 0:

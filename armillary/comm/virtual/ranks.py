@@ -1,21 +1,20 @@
-"""Virtual ranks as a communicator: the calls of all backends, in simulated time."""
+"""The communicator over virtual ranks, which makes the calls of all backends in simulated time."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
 
-from armillary.comm.buffers import Buffer, incoming, outgoing
 from armillary.comm.communicator import Communicator
 from armillary.comm.counters import Tally
-from armillary.comm.failures import Killed
-from armillary.comm.message import ANY_SOURCE, ANY_TAG, MOST_TAG, PROC_NULL, Status, check_rank, check_tag
-from armillary.comm.requests import Done, Request
+from armillary.comm.messages.buffers import Buffer, incoming, outgoing
+from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG, MOST_TAG, PROC_NULL, Status, check_rank, check_tag, receive_in_words
+from armillary.comm.messages.requests import Done, Request
 from armillary.comm.virtual.ghost import Ghost
 from armillary.comm.virtual.rank import SOURCE, Rank, context_key
 from armillary.comm.virtual.record import call_of
@@ -26,7 +25,9 @@ from armillary.errors import InputError
 
 
 class VirtualRanks(Communicator):
-    """Ranks in simulated time; `now()` is this rank's clock."""
+    """Ranks in simulated time, in which `now()` is this rank's clock."""
+
+    _transfers: ClassVar[str] = "armillary.comm.virtual.transfers:VirtualTransfers"
 
     def __init__(self, state: Rank, group: Group, rank: int, context: int, tally: Tally, seed: int) -> None:
         super().__init__(rank, group.nodes, tally, seed)
@@ -35,17 +36,16 @@ class VirtualRanks(Communicator):
         self._context = context
         self._all = state.world.ranks
         self._members = group.members
-        self._shadow_ranks: VirtualRanks | None = None
         self._windows = 0
 
     @property
     def node_rank(self) -> int:
-        """This rank's place on its node."""
+        """The place of this rank among the ranks of its node, from 0."""
         return self._group.places[0][self.rank]
 
     @property
     def node_size(self) -> int:
-        """How many of the ranks are on this rank's node."""
+        """The number of ranks on this rank's node."""
         return self._group.places[1][self.node]
 
     # Messages
@@ -135,10 +135,9 @@ class VirtualRanks(Communicator):
             return found
         state = self._state
         begin = state.clock
-        where = "ANY_SOURCE" if source == ANY_SOURCE else source
         state.probing = (self._context, source, tag)
         state.start_timing()
-        state.park(f"probe(source={where}, tag={'ANY_TAG' if tag == ANY_TAG else tag})")
+        state.park(receive_in_words("probe", source, tag))
         state.clock = max(state.clock, state.world.sim.now)
         if state.watched:
             state.passed("probe", "wait", begin, ())
@@ -162,9 +161,6 @@ class VirtualRanks(Communicator):
                 return i, request.wait()
         return VirtualRequest.wait_any(requests)
 
-    def kill(self, rank: int) -> None:
-        if rank == self.rank:
-            raise Killed(f"rank {rank} was killed")
 
     def window(self, nbytes: int, dtype: Any = np.uint8) -> Window:
         from armillary.comm.virtual.windows import VirtualWindow
@@ -177,11 +173,11 @@ class VirtualRanks(Communicator):
     # Time
 
     def now(self) -> float:
-        """Simulated seconds on this rank's clock."""
+        """Return the simulated seconds on this rank's clock."""
         return self._state.clock
 
     def compute(self, seconds: float | None = None, flops: float | None = None, bytes: float | None = None) -> None:
-        """Work: `seconds`, and the longer of `flops` and `bytes` on the roofline of this rank's core or device."""
+        """Advance the clock by `seconds`, and by the longer of `flops` and `bytes` on the roofline of this rank's core or device."""
         for name, value in (("seconds", seconds), ("flops", flops), ("bytes", bytes)):
             if value is not None and not 0.0 <= value < math.inf:
                 raise InputError(f"compute: found {name} = {value!r}; expected 0 or more")
@@ -194,9 +190,9 @@ class VirtualRanks(Communicator):
         call_of(state, "compute", "compute", begin)
 
     def charge(self, measured: bool = True) -> None:
-        """Add the CPU seconds that this rank has used since its last call, times the run's speed ratio; the first call starts to measure.
+        """Add the CPU seconds that this rank has used since its last `charge`, times the run's speed ratio.
 
-        Not reproducible: a time that comes out of it is measured.
+        The first call only starts to measure. A time that results from it is measured and not reproducible.
         """
         state = self._state
         world = state.world
@@ -229,7 +225,7 @@ class VirtualRanks(Communicator):
         return self._inherit(self._sub(members, ("split", made, color), place[self.rank]))
 
     def _tell_all(self, nbytes: int) -> None:
-        """What an allgather of `nbytes` from each costs, by Bruck's rounds, without anyone's table."""
+        """Exchange empty messages as an allgather of `nbytes` from each rank by Bruck's algorithm would, for their cost only."""
         shadow = self._shadow
         state = self._state
         have = 1
@@ -245,15 +241,10 @@ class VirtualRanks(Communicator):
             VirtualRequest.wait_all((receive, request))
             have += more
 
-    @property
-    def _shadow(self) -> VirtualRanks:
-        if self._shadow_ranks is None:
-            world = self._state.world
-            context = context_key(world.context((self._context, "shadow")))
-            shadow = VirtualRanks(self._state, self._group, self.rank, context, world.unread, self._seed)
-            shadow._shadow_ranks = shadow
-            self._shadow_ranks = shadow
-        return self._shadow_ranks
+    def _make_shadow(self) -> VirtualRanks:
+        world = self._state.world
+        context = context_key(world.context((self._context, "shadow")))
+        return VirtualRanks(self._state, self._group, self.rank, context, world.unread, self._seed)
 
     def _sub(self, members: Sequence[int], name: tuple[Any, ...], rank: int | None = None) -> VirtualRanks:
         world = self._state.world
@@ -278,11 +269,11 @@ class VirtualRanks(Communicator):
             call_of(state, collective, "collective", begin)
 
     def _no_ghosts(self) -> None:
-        raise InputError("payload: found a Ghost; expected arrays, or a run with payload='ghost'")
+        raise InputError("payload: found a Ghost; expected an array, or a run with payload='ghost'")
 
 
 class _Told:
-    """What the ranks tell each other in a split; the first that has heard all works the groups out for everybody."""
+    """What the ranks tell each other in a split. The first rank that has heard all works out the groups for everybody."""
 
     def __init__(self) -> None:
         self.table: dict[int, tuple[int | None, int]] = {}
@@ -291,7 +282,7 @@ class _Told:
 
 
 def _split(table: dict[int, tuple[int | None, int]]) -> dict[int, tuple[list[int], dict[int, int]]]:
-    """For each color its members in order, and the place of each among them."""
+    """Return for each color its members in order, and the place of each among them."""
     ordered: dict[int, list[tuple[int, int]]] = {}
     for rank in sorted(table):
         color, key = table[rank]

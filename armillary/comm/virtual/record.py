@@ -1,4 +1,4 @@
-"""What virtual ranks did, for the timeline: collected as they run, put in order at the end."""
+"""The record of what virtual ranks did: it is collected as they run and becomes the timeline at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Record:
     """Spans of calls and computing, and arrows of messages.
 
-    Ranks add to it in whatever order they were run; sorting makes the timeline the same for every order.
+    Ranks add to it in the order in which they happen to run; sorting makes the timeline the same for every order.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Record:
         self._arrows: list[tuple[float, int, float, int, int, int]] = []
 
     def call(self, rank: Rank, name: str, category: str, begin: float, received: Sequence[VirtualRequest]) -> None:
-        """A call that lasted from `begin` to the rank's clock, and what it received."""
+        """Add a call that lasted from `begin` to the rank's clock, and the messages that it received."""
         end = rank.clock
         if end > begin:
             self._spans.append((begin, rank.number, -end, name, category))
@@ -33,7 +33,7 @@ class Record:
                 self._arrows.append((sent, sender, max(arrived, sent), rank.number, request.nbytes, request.tag))
 
     def timeline(self, tracks: Sequence[tuple[str, str]]) -> Timeline:
-        """Everything in the order of time."""
+        """Return the timeline, with everything in the order of time."""
         from armillary.engine import Timeline
 
         line = Timeline(tracks)
@@ -45,12 +45,12 @@ class Record:
 
 
 def tracks(names: Sequence[str], nodes: Sequence[int]) -> list[tuple[str, str]]:
-    """(node, rank) of each rank."""
+    """Return the names of the node and of the rank for each rank."""
     return [(names[node], f"rank {rank}") for rank, node in enumerate(nodes)]
 
 
 def call_of(rank: Any, name: str, category: str, begin: float) -> None:
-    """Note a span where there is a timeline."""
+    """Add a span from `begin` to the rank's clock if a timeline is recorded."""
     record = rank.world.record
     if record is not None:
         record.call(rank, name, category, begin, ())

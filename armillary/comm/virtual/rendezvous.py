@@ -1,10 +1,10 @@
-"""Long messages: the sender asks, the receiver answers when it next progresses, then the data moves.
+"""Rendezvous: for a long message the sender asks, the receiver answers when it next progresses, and then the data moves.
 
     sender    RTS: o_s -------- L ------->  receiver has posted and progresses
               sender progresses <-- L -- CTS          (with `get` the data leaves without the sender)
               data ------ L + (n-1)·G --->  o_r
 
-Inside a node the data is copied in and out in cells, or once by the receiver. Long data is not copied on the wire's way.
+Inside a node the data is copied in and out in cells, or copied once by the receiver. Between nodes long data is not copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def begin(rank: Rank, target: Rank, key: int, dest: int, tag: int, nbytes: int, data: Any, price: Price) -> VirtualRequest:
-    """Send the RTS; the data stays in the sender's buffer."""
+    """Send the RTS. The data stays in the sender's buffer."""
     start = rank.clock
     rank.clock = clock = start + price.send_overhead
     request = VirtualRequest(rank, key, tag, nbytes, data, None, target)
@@ -35,14 +35,14 @@ def begin(rank: Rank, target: Rank, key: int, dest: int, tag: int, nbytes: int, 
     if price.shm is not None:
         target.deliver((clock + price.latency, rank.number, rank.seq, key, tag, nbytes, None, request, cost, clock))
         return request
-    # While the data has not left, what leaves the NIC is in the order of time.
+    # Until the data has left, messages leave the NIC strictly in the order of time.
     rank.port.busy += 1
     rank.port.claim(clock, (rank.number, rank.seq, 0, price, target, key, tag, nbytes, None, request, cost, clock))
     return request
 
 
 def forget(request: VirtualRequest) -> None:
-    """The message was taken back before anyone received it."""
+    """Forget a message that was withdrawn before anyone received it."""
     if request.large:
         request.rank.settled(request)
     if request.price.shm is None:
@@ -50,7 +50,7 @@ def forget(request: VirtualRequest) -> None:
 
 
 def meet(receive: VirtualRequest, request: VirtualRequest, arrival: float) -> None:
-    """The RTS has found its receive: the bytes are moved in memory now, in simulated time later."""
+    """Match an RTS with its receive. The bytes are moved in memory now, and in simulated time later."""
     if request.data is not None and receive.data is not None and receive.error is None:
         receive.data[: request.capacity] = request.data
     ready = receive.posted if receive.posted > arrival else arrival
@@ -58,12 +58,12 @@ def meet(receive: VirtualRequest, request: VirtualRequest, arrival: float) -> No
 
 
 def _progress(rank: Rank, ready: float, then: Callable[[float], None]) -> None:
-    """Call `then` with the time from `ready` on at which this rank, or what helps it, handles a control message."""
+    """Call `then` with the first time from `ready` on at which this rank, or its helper, handles a control message."""
     world = rank.world
     if not world.in_calls:
         then(ready)
         return
-    # Before the ranks of that instant go on: who waits until then is still in its call.
+    # This runs before the ranks of that instant go on, because a rank that waits until then is still in its call.
     world.sim.at(max(ready, world.sim.now), _handled, rank, ready, then, priority=-1)
 
 
@@ -94,7 +94,7 @@ def _answered(receive: VirtualRequest, request: VirtualRequest, when: float) -> 
 
 
 def _copied(receive: VirtualRequest, request: VirtualRequest, when: float, copies: int) -> None:
-    """Data inside a node: `copies` of it, the second a cell behind the first."""
+    """Copy the data inside a node `copies` times, the second copy one cell behind the first."""
     shm = request.price.shm
     n = request.capacity
     last = min(n, shm.cell) * shm.copy if copies == 2 else 0.0
@@ -107,7 +107,7 @@ def _copied(receive: VirtualRequest, request: VirtualRequest, when: float, copie
 
 
 def _depart(receive: VirtualRequest, request: VirtualRequest, when: float) -> None:
-    """The data enters the sender's NIC."""
+    """Let the data enter the sender's NIC."""
     rank = request.rank
     rank.port.claim(when, (rank.number, 0, request.capacity, request.price, receive.rank, partial(_moved, receive, request)))
 

@@ -1,20 +1,19 @@
-"""Transfers under way between virtual ranks."""
+"""Requests of virtual ranks: transfers under way in simulated time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.comm.buffers import unpack
-from armillary.comm.message import ANY_SOURCE, ANY_TAG, PROC_NULL, Status
-from armillary.comm.requests import Request
+from armillary.comm.messages.buffers import unpack
+from armillary.comm.messages.envelope import NOTHING, Status, receive_in_words, send_in_words
+from armillary.comm.messages.requests import Request
 
 if TYPE_CHECKING:
     from armillary.comm.virtual.rank import Rank
 
-#: The part of a key that is the source; the status of a send, which MPI leaves open, and of what was cancelled.
+#: The bits of a key that hold the source.
 _SOURCE = (1 << 20) - 1
-NOTHING = Status(PROC_NULL, ANY_TAG, 0)
 
 
 def _when(request: VirtualRequest) -> float:
@@ -26,8 +25,8 @@ def _when(request: VirtualRequest) -> float:
 class VirtualRequest(Request):
     """A send or receive of a virtual rank.
 
-    Its life: started; *known* once it is sure when it is complete (`arrival`, perhaps later than now); done when the rank has waited
-    for it, which costs a receiver `cost` seconds.
+    It is started; it is *known* once the time of its completion is certain (`arrival`, which may be later than now); and it is done when
+    the rank has waited for it, which costs a receiver `cost` seconds.
     """
 
     __slots__ = (
@@ -54,46 +53,46 @@ class VirtualRequest(Request):
     )
 
     def __init__(self, rank: Rank | None, key: int, tag: int, capacity: int, data: Any, after: Any, target: Rank | None) -> None:
-        #: Whose it is; None for the one that stands for all sends that are done.
+        #: The rank that started it, or None for the request that stands for all sends that are done.
         self.rank: Any = rank
-        #: Context and source, and the tag: of a receive as it was posted and then as it came. From any source: the context alone.
+        #: The context plus the source, as a receive named them and then as they arrived; for any source the context alone.
         self.key = key
+        #: The tag, as a receive named it and then as it arrived.
         self.tag = tag
         self.capacity = capacity
         self.nbytes = capacity
         self.data = data
-        #: What to unpack when a receive is done.
+        #: The array and the layout to unpack into when a receive is done.
         self.after = after
-        #: The rank that a send goes to; None for a receive.
+        #: The rank that a send goes to, or None for a receive.
         self.target: Any = target
         self.arrival: float | None = None
         self.cost = 0.0
         self.done = False
-        #: Its rank is parked until this is known.
+        #: Whether the rank is parked until this request is known.
         self.waited = False
         self.error: Exception | None = None
         self.status: Status | None = None
-        #: It may need its rank's progress: the rank keeps note of when it was in calls.
+        #: Whether it may need its rank's progress, so that the rank keeps note of when it was in calls.
         self.large = False
         #: The rank's clock when it was posted.
         self.posted = 0.0
         self.order = 0
-        #: The rank that was named, for messages.
+        #: The rank that the call named, for texts.
         self.peer = 0
         self.price: Any = None
-        #: (sender, when it left) for the timeline.
+        #: The sender and the time at which the message left, for the timeline.
         self.origin: Any = None
 
     @property
     def what(self) -> str:
         """The operation in words."""
         if self.target is None:
-            source = "ANY_SOURCE" if self.peer == ANY_SOURCE else self.peer
-            return f"recv(source={source}, tag={'ANY_TAG' if self.tag == ANY_TAG else self.tag})"
-        return f"send(dest={self.peer}, tag={self.tag}, {self.capacity} bytes)"
+            return receive_in_words("recv", self.peer, self.tag)
+        return send_in_words(self.peer, self.tag, self.capacity)
 
     def known(self, arrival: float, cost: float) -> None:
-        """It is sure now when it is complete."""
+        """Set the time of completion, which is certain now, and the seconds that waiting costs."""
         self.arrival = arrival
         self.cost = cost
         if self.waited:

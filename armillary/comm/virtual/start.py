@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from armillary.comm.counters import Tally
 from armillary.comm.failures import Aborted, Deadlock, RankFailed
+from armillary.comm.messages.envelope import unreceived_in_words
 from armillary.comm.result import Ran
+from armillary.comm.task import Task
 from armillary.comm.virtual.costs import SHM, LogGP
 from armillary.comm.virtual.placement import machine, places
 from armillary.comm.virtual.progress import Progress, progress_of
@@ -25,17 +27,12 @@ if TYPE_CHECKING:
 
 MODELS = ("loggp", "flow")
 PAYLOADS = ("real", "ghost")
-#: Objects made before the next search for garbage, during a run.
+#: The number of objects that are made before the next search for garbage, during a run.
 _SELDOM = 200_000
 
 
 def run_virtual(
-    program: Callable[..., Any],
-    args: Sequence[Any],
-    named: dict[str, Any],
-    ranks: int,
-    seed: int,
-    choice: dict[str, Any],
+    task: Task,
     *,
     cluster: Cluster | str | None = None,
     placement: Any = "block",
@@ -49,7 +46,7 @@ def run_virtual(
     speed_ratio: float = 1.0,
     shuffle: int | None = None,
 ) -> Ran:
-    """Run the program on every rank in simulated time; see `armillary.comm.run` and docs/virtual-ranks.md for the options."""
+    """Run the program on every rank in simulated time. The options are described in `armillary.comm.run` and docs/virtual-ranks.md."""
     for what, value, known in (("model", model, MODELS), ("payload", payload, PAYLOADS), ("shm", shm, SHM)):
         if value not in known:
             raise unknown(what, str(value), known)
@@ -59,6 +56,8 @@ def run_virtual(
         raise InputError(f"constants: found {type(constants).__name__}; expected LogGP(...)")
     if not isinstance(speed_ratio, int | float) or not 0.0 < speed_ratio < float("inf"):
         raise InputError(f"speed_ratio: found {speed_ratio!r}; expected a number above 0")
+    ranks = task.ranks
+    program: Any = task.program
     policy = progress_of(progress)
     computer = machine(cluster, ranks)
     where = places(computer, placement, ranks)
@@ -80,10 +79,10 @@ def run_virtual(
 
     def body(rank: Rank) -> None:
         try:
-            comm = VirtualRanks(rank, world.group, rank.number, 0, tallies[rank.number], seed)
-            if choice:
-                comm.choose(**choice)
-            values[rank.number] = program(comm, *args, **named)
+            comm = VirtualRanks(rank, world.group, rank.number, 0, tallies[rank.number], task.seed)
+            if task.choice:
+                comm.choose(**task.choice)
+            values[rank.number] = program(comm, *task.args, **task.named)
         except Exception as error:
             if not world.aborted:
                 world.fail(rank, error, traceback.format_exc())
@@ -91,7 +90,7 @@ def run_virtual(
 
     world.context("world")
     _start(world, body)
-    # What the ranks make lives long: looking through all of it again and again costs more than the run.
+    # The objects of the ranks live long, and searching all of them again and again would cost more than the run.
     often = gc.get_threshold()
     gc.set_threshold(max(often[0], _SELDOM), *often[1:])
     try:
@@ -129,14 +128,14 @@ def _start(world: World, body: Callable[[Rank], None]) -> None:
 
 
 def _abort(world: World) -> None:
-    """End every rank that has not ended; its `finally` and `with` blocks run."""
+    """End every rank that has not ended, so that its `finally` and `with` blocks run."""
     world.aborted = True
     for rank in world.ranks:
         made = rank.greenlet
         if made is None or rank.ended:
             continue
         if made:
-            # What a rank does on its way out must not hide the first failure.
+            # An error of a rank on its way out must not hide the first failure.
             with suppress(BaseException):
                 made.throw(Aborted("another rank failed"))
         rank.ended = True
@@ -148,5 +147,5 @@ def _unreceived(world: World) -> list[str]:
         if rank.arrived:
             messages = [m for queue in rank.arrived.values() for m in (queue if not isinstance(queue, tuple) else (queue,))]
             messages.sort(key=lambda m: m[:3])
-            left += [f"from rank {m[3] & SOURCE} to rank {rank.number}, tag {m[4]}, {m[5]} bytes" for m in messages]
+            left += [unreceived_in_words(m[3] & SOURCE, rank.number, m[4], m[5]) for m in messages]
     return left

@@ -1,7 +1,7 @@
-"""Memory that virtual ranks read and write from afar, in simulated time.
+"""Windows of virtual ranks, whose one-sided transfers take simulated time.
 
-A put reaches the other memory o_s + n·C + L + (n-1)·G after it was called; a get reads it o_s + L after, and its data is back L + (n-1)·G
-later. What reaches one instant is done in the order of the calling ranks.
+A put reaches the other memory o_s + n·C + L + (n-1)·G after the call. A get reads it o_s + L after the call, and its data is back
+L + (n-1)·G later. Transfers that reach a memory at the same instant take effect in the order of the calling ranks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager, contextmanager
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from armillary.comm.buffers import Array, Buffer
-from armillary.comm.operations import SUM, Op
+from armillary.comm.collectives.operations import SUM, Op
+from armillary.comm.messages.buffers import Array, Buffer
 from armillary.comm.virtual.ghost import Ghost
 from armillary.comm.windows import Window
-from armillary.errors import InputError
 
 if TYPE_CHECKING:
     from armillary.comm.virtual.rank import Rank
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Part:
-    """The memory of one rank, and who holds or wants its lock."""
+    """The memory of one rank, and the ranks that hold or want its lock."""
 
     __slots__ = ("holder", "memory", "wanted")
 
@@ -36,7 +35,7 @@ class _Part:
 
 
 class _Exchange:
-    """What the ranks of a window share: all parts, and what will reach them."""
+    """What the ranks of a window share: all parts, and the transfers that will reach them."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -44,7 +43,7 @@ class _Exchange:
         self._coming: list[tuple[float, int, int, Callable[[], None]]] = []
 
     def reach(self, when: float, rank: Rank, call: Callable[[], None]) -> None:
-        """Do this when the loop reaches `when`."""
+        """Make this call when the loop reaches `when`."""
         rank.seq += 1
         heappush(self._coming, (when, rank.number, rank.seq, call))
         self._sim.at(max(when, self._sim.now), self._due, priority=1)
@@ -59,14 +58,14 @@ class VirtualWindow(Window):
     """One-sided transfers with the costs of messages."""
 
     def __init__(self, comm: VirtualRanks, local: Array, number: int) -> None:
-        self._comm = comm
+        self._comm: VirtualRanks = comm
         self.local = local
         self._state = comm._state
         world = self._state.world
         self._key = (comm._context, "window", number)
         self._exchange = world.shared.setdefault(self._key, _Exchange(world.sim))
         self._exchange.parts[comm.rank] = _Part(local)
-        #: When this rank's transfers with each rank are complete.
+        #: The time at which this rank's transfers with each rank are complete.
         self._pending: dict[int, float] = {}
         comm._shadow.barrier()
 
@@ -96,7 +95,7 @@ class VirtualWindow(Window):
 
     def _send(self, rank: int, nbytes: int, name: str, write: Callable[[], None]) -> None:
         state = self._state
-        self._sent(rank, nbytes)
+        self._comm._count_message(rank, nbytes)
         price = self._price(rank)
         begin = state.clock
         state.clock = clock = begin + price.send_overhead + (nbytes * price.send_copy if nbytes <= price.eager_limit else 0.0)
@@ -109,7 +108,7 @@ class VirtualWindow(Window):
     def get(self, data: Buffer, rank: int, start: int = 0) -> Buffer:
         array = self._data(data, rank, start, writable=True)
         state = self._state
-        self._sent(rank, 0)
+        self._comm._count_message(rank, 0)
         price = self._price(rank)
         begin = state.clock
         state.clock = clock = begin + price.send_overhead
@@ -134,7 +133,7 @@ class VirtualWindow(Window):
         self._until(max(self._pending.values(), default=0.0), "fence")
         self._pending.clear()
         self._comm._shadow.barrier()
-        # Others may have run ahead of this rank's memory.
+        # Other ranks may have run ahead of this rank's memory.
         self._state.sync("fence")
 
     def _until(self, when: float, what: str) -> None:
@@ -146,8 +145,7 @@ class VirtualWindow(Window):
             state.passed(what, "wait", begin, ())
 
     def lock(self, rank: int) -> AbstractContextManager[None]:
-        if not 0 <= rank < self._comm.size:
-            raise InputError(f"window: found rank {rank}; expected 0 to {self._comm.size - 1}")
+        self._check_rank(rank)
         return self._held(rank)
 
     @contextmanager
@@ -188,22 +186,15 @@ class VirtualWindow(Window):
     def _data(self, data: Any, rank: int, start: int, writable: bool = False) -> Any:
         if isinstance(data, Ghost) and not self._state.world.ghosts:
             self._comm._no_ghosts()
-        return self._checked(data, rank, start, self._comm.size, writable=writable)
+        return self._checked(data, rank, start, writable=writable)
 
     def _price(self, rank: int) -> Any:
         comm = self._comm
         return self._state.prices[comm._all[comm._members[rank]].site]
 
-    def _sent(self, rank: int, nbytes: int) -> None:
-        counters = self._comm._tally.now
-        counters.calls += 1
-        if rank != self._comm.rank:
-            counters.messages += 1
-            counters.bytes += nbytes
-
 
 def _wire(price: Any, nbytes: int) -> float:
-    """Seconds of the bytes: on the wire, or of one copy inside a node."""
+    """Return the seconds that the bytes take on the wire, or in one copy inside a node."""
     if price.shm is not None:
         return float(nbytes * price.shm.copy)
     return float((nbytes - 1) * price.byte_gap) if nbytes > 1 else 0.0

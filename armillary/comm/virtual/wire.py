@@ -1,4 +1,4 @@
-"""What leaves a node: messages through NICs in the order of simulated time, then over the wire by LogGP or as flows."""
+"""The wire: messages leave a node through its NICs in the order of simulated time, and travel by LogGP or as flows."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ if TYPE_CHECKING:
     from armillary.comm.virtual.world import World
     from armillary.engine import Network
 
-#: How long the claim of a rendezvous' data is.
+#: The length of the claim of a rendezvous' data, by which it is told from a message.
 _DATA = 6
 
 
 class Claims:
     """Messages that will leave at given times, handed over in the order (time, sender, number).
 
-    A claim is (sender, number, bytes on the wire, price, target, key, tag, ...the rest of a `Message`), or for the data of a rendezvous
-    (sender, 0, bytes, price, target, then), where `then(start, arrival)` is called once these are known.
+    The claim of a message is (sender, number, bytes on the wire, price, target, key, tag, ...the rest of a `Message`). The claim of a
+    rendezvous' data is (sender, 0, bytes, price, target, then), and `then(start, arrival)` is called once these times are known.
     """
 
     __slots__ = ("_sim", "_waiting")
 
     def __init__(self, world: World) -> None:
         self._sim = world.sim
-        #: By time: a claim with its port, or a list of several.
+        #: By time: one claim with its port, or a list of them.
         self._waiting: dict[float, Any] = {}
 
     def add(self, time: float, claim: Any, port: Port) -> None:
-        """Have it leave at its time."""
+        """Let the claim leave through the port at its time."""
         now = self._sim.now
         if time < now:
             time = now
@@ -59,7 +59,7 @@ def _sender(entry: Any) -> tuple[int, int]:
 
 
 def arrived(claim: Any, start: float, arrival: float) -> None:
-    """It is known when the message of a claim arrives."""
+    """Hand over the message of a claim, whose times are known now."""
     if len(claim) == _DATA:
         claim[5](start, arrival)
     else:
@@ -68,24 +68,24 @@ def arrived(claim: Any, start: float, arrival: float) -> None:
 
 
 class Port:
-    """A NIC by LogGP: it is free again (n-1)·G + g after a message began to leave."""
+    """A NIC by LogGP, which is free again (n-1)·G + g after a message began to leave."""
 
     __slots__ = ("_claims", "busy", "free")
 
     def __init__(self, claims: Claims, shared: bool) -> None:
         self._claims = claims
-        #: When it can begin with the next message.
+        #: The time at which it can begin with the next message.
         self.free = 0.0
-        #: Not 0 while several may want it: ranks that share it, long messages under way, claims that wait. Then all goes by claims.
+        #: Not 0 while all messages must go by claims: because ranks share the NIC, long messages are under way, or claims wait.
         self.busy = int(shared)
 
     def claim(self, time: float, claim: Any) -> None:
-        """A message will want to leave."""
+        """Let a message leave at this time, in its order."""
         self.busy += 1
         self._claims.add(time, claim, self)
 
     def depart(self, time: float, claim: Any) -> None:
-        """The message leaves, at its time or when the NIC is free."""
+        """Let the message leave now, or when the NIC is free."""
         nbytes, price = claim[2], claim[3]
         start = self.free
         if time > start:
@@ -100,7 +100,7 @@ class Port:
 
 
 class FlowPort(Port):
-    """A NIC whose messages are flows of the engine: they share its links, the fabric and the other end with all others."""
+    """A NIC whose messages are flows of the engine, which share its links, the fabric and the other end with all other flows."""
 
     __slots__ = ("_fabric",)
 
@@ -118,18 +118,18 @@ class FlowPort(Port):
 
 
 class Fabric:
-    """Messages as flows; those from one rank to another are handed over in the order in which they were sent."""
+    """Messages as flows. Those from one rank to another are handed over in the order in which they were sent."""
 
     def __init__(self, world: World, network: Network, given_latency: bool) -> None:
         self.sim = world.sim
         self._world = world
         self._network = network
         self._given = given_latency
-        #: By (sender, target): messages under way, oldest first, as [claim, start, arrived].
+        #: By (sender, target): the messages under way, oldest first, as [claim, start, arrived].
         self._under_way: dict[tuple[int, int], deque[list[Any]]] = {}
 
     def enter(self, claim: Any, start: float) -> None:
-        """The message begins to flow."""
+        """Let the message begin to flow."""
         price, target = claim[3], claim[4]
         sender = self._world.ranks[claim[0]]
         latency = price.latency if self._given else None

@@ -1,4 +1,4 @@
-"""What the virtual ranks of one run share: the loop, the cluster's prices, groups of ranks, and how it ends."""
+"""What the virtual ranks of one run share: the loop, the prices of the cluster, groups of ranks, and how the run ends."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.comm.counters import Tally
+from armillary.comm.messages.envelope import NOTHING
 from armillary.comm.virtual.costs import LogGP, Price, Prices, far_price, near_price
 from armillary.comm.virtual.placement import Place, roofline
 from armillary.comm.virtual.progress import Progress
 from armillary.comm.virtual.rank import Rank
 from armillary.comm.virtual.record import Record
-from armillary.comm.virtual.requests import NOTHING, VirtualRequest
+from armillary.comm.virtual.requests import VirtualRequest
 from armillary.comm.virtual.wire import Claims, Fabric, FlowPort, Port
 from armillary.engine import Activity, Network, Simulation
 
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
-#: Ranks that the message of a deadlock names before it counts the rest.
+#: The number of ranks that the message of a deadlock names before it counts the rest.
 _SHOWN = 20
-#: Seconds that looking for a message costs where the constants say nothing: time must pass in a loop that polls.
+#: The least seconds that looking for a message costs, because time must pass in a loop that polls.
 _POLL = 1e-7
 
 
 class Failed(Exception):
-    """Ends the loop: a rank has failed."""
+    """A rank has failed, which ends the loop."""
 
 
 class Group:
-    """Ranks of a communicator, shared by all of them."""
+    """The ranks of a communicator, in an object that all of them share."""
 
     __slots__ = ("_places", "members", "nodes")
 
     def __init__(self, members: Sequence[int], nodes: Sequence[int]) -> None:
-        #: The number in the world, and the node, of each rank.
+        #: The number in the world of each rank.
         self.members = tuple(members)
+        #: The node of each rank.
         self.nodes = tuple(nodes)
         self._places: tuple[list[int], Counter[int]] | None = None
 
     @property
     def places(self) -> tuple[list[int], Counter[int]]:
-        """The place of each rank on its node, and how many ranks each node has."""
+        """The place of each rank on its node, and the number of ranks on each node."""
         if self._places is None:
             seen: Counter[int] = Counter()
             ranks = []
@@ -55,7 +57,7 @@ class Group:
 
 
 class GivenPrices(dict[int, Price]):
-    """Prices from one node where the constants are given: shared memory on it, the wire to all others."""
+    """The prices from one node if the constants are given: shared memory on the node itself, the wire to all others."""
 
     def __init__(self, near: Price, far: Price, node: int) -> None:
         super().__init__({node: near})
@@ -66,7 +68,7 @@ class GivenPrices(dict[int, Price]):
 
 
 class World:
-    """All of one run; only the loop of `sim` switches between ranks."""
+    """Everything of one run. Only the loop of `sim` switches between ranks."""
 
     def __init__(
         self,
@@ -89,23 +91,23 @@ class World:
         self.sim = Simulation()
         self.hub: Any = getcurrent()
         self.progress = progress
-        #: Control messages are handled by the ranks themselves.
+        #: Whether the ranks themselves handle control messages.
         self.in_calls = progress.kind in ("in-calls", "interrupt")
         self.ghosts = ghosts
         self.modelled = modelled
         self.speed_ratio = speed_ratio
         self.record = Record() if timeline else None
         self.aborted = False
-        #: (clock, rank, error, traceback) of ranks that failed.
+        #: The (clock, rank, error, traceback) of each rank that failed.
         self.failures: list[tuple[float, int, BaseException, str]] = []
-        #: Stands for every send that is done.
+        #: The request that stands for every send that is done.
         self.sent = VirtualRequest(None, 0, 0, 0, None, None, None)
         self.sent.done, self.sent.arrival, self.sent.status = True, 0.0, NOTHING
         #: The counters of calls inside calls, which nobody reads.
         self.unread = Tally()
         self._contexts: dict[Any, int] = {}
         self._groups: dict[Any, Group] = {}
-        #: What calls leave for each other, by (context, number).
+        #: What calls leave for each other, under keys that begin with a context.
         self.shared: dict[Any, Any] = {}
         self._order = None if shuffle is None else random.Random(shuffle)
         self._runnable: dict[float, list[Any]] = {}
@@ -115,7 +117,7 @@ class World:
         self._given = constants is not None
         self._lay_out(cluster, constants, shm)
         self.poll = max(self.ranks[0].prices[self.ranks[0].site].receive_overhead, _POLL)
-        #: Receives of more bytes may need progress.
+        #: Receives of more than this many bytes may need progress.
         self.eager_floor = min(p.eager_limit for p in self._some_prices(constants))
         self._rooflines: dict[Place, Any] = {}
         self._flow_places: dict[int, Any] = {}
@@ -171,7 +173,7 @@ class World:
     # Running ranks
 
     def wake(self, rank: Rank, time: float) -> None:
-        """Run this rank when the loop reaches `time`, at once where it has."""
+        """Run this rank when the loop reaches `time`, or at once if it has."""
         sim = self.sim
         if self._order is None:
             if time <= sim.now:
@@ -194,11 +196,11 @@ class World:
             switch(rank)
 
     def wake_last(self, rank: Rank, time: float) -> None:
-        """Run this rank after the others of that instant."""
+        """Run this rank at `time`, after the other ranks of that instant."""
         self.sim.at(max(time, self.sim.now), rank.entry[0], rank, priority=2)
 
     def fail(self, rank: Rank, error: BaseException, trace: str) -> None:
-        """This rank has failed; the run ends when the loop reaches its clock, so that the earliest failure is the one told."""
+        """Note that this rank has failed. The run ends when the loop reaches its clock, so that it reports the earliest failure."""
         self.failures.append((rank.clock, rank.number, error, trace))
         self.sim.at(max(rank.clock, self.sim.now), self._end, priority=1000)
 
@@ -206,7 +208,7 @@ class World:
         raise Failed
 
     def pending(self) -> str:
-        """What each rank waits for, in words; at most 20. Empty when all have ended."""
+        """Return in words what each rank waits for, for at most 20 ranks; "" if all have ended."""
         waiting = [rank for rank in self.ranks if not rank.ended]
         lines = [f"rank {rank.number}: {_waits(rank)}" for rank in waiting[:_SHOWN]]
         return "; ".join(lines) + (f"; and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else "")
@@ -214,11 +216,11 @@ class World:
     # Groups and names
 
     def context(self, name: Any) -> int:
-        """A small number for a name, the same for every rank."""
+        """Return a small number for a name, the same for every rank."""
         return self._contexts.setdefault(name, len(self._contexts))
 
     def group_of(self, name: Any, parent: Group, members: Sequence[int]) -> Group:
-        """The ranks of a communicator that is made of another one; made by the first that asks."""
+        """Return the group of a communicator that is made of another one. The first rank that asks makes it."""
         if len(members) == len(parent.members) and isinstance(members, range):
             return parent
         found = self._groups.get(name)
@@ -229,14 +231,14 @@ class World:
     # The machine
 
     def roof(self, rank: Rank) -> Any:
-        """The roofline of the rank's core or device."""
+        """Return the roofline of the rank's core or device."""
         place = rank.place
         if place not in self._rooflines:
             self._rooflines[place] = roofline(self.cluster, place, self.group.places[1][place.node])
         return self._rooflines[place]
 
     def copy(self, rank: Rank, when: float, nbytes: int, seconds_a_byte: float, copies: int, done: Callable[[float], None]) -> None:
-        """Copy inside the node of this rank from `when` on; `done` is called with the end of the first copy."""
+        """Copy inside the node of this rank from `when` on, and call `done` with the time at which the first copy ends."""
         if self._network is None or not nbytes or not seconds_a_byte:
             done(when + nbytes * seconds_a_byte)
             return
@@ -250,7 +252,7 @@ class World:
         self.sim.at(max(when, self.sim.now), start)
 
     def flow_place(self, rank: Rank) -> Any:
-        """Where the flows of this rank begin and end: its device, its NIC, or its node."""
+        """Return where the flows of this rank begin and end: its device, its NIC, or its node."""
         found = self._flow_places.get(rank.number)
         if found is None:
             node = rank.place.node

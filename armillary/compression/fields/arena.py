@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Constant, Metric
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
+    from armillary.result import Lines
 
-    from .compressor import Compressor
+    from .pipeline.compressor import Compressor
 
 _GRID = frozenset({"grid"})
 
@@ -25,7 +25,7 @@ fields = Arena(
         Metric("ratio", better="higher", kind="measured", steady=True, doc="bytes of the array over all bytes needed to get it back"),
         Metric("bits_per_value", unit="bit", better="lower", kind="measured", steady=True, doc="compressed bits for each value"),
         Metric(
-            "compress_MBps", unit="MB/s", better="higher", kind="measured", doc="bytes of the array a second, median of five, two threads"
+            "compress_MBps", unit="MB/s", better="higher", kind="measured", doc="bytes of the array per second, median of five, two threads"
         ),
         Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured", doc="the same on the way back"),
         Metric("max_error", better="lower", kind="measured", steady=True, doc="largest error over the bound; above 1 the unit fails"),
@@ -51,27 +51,26 @@ fields = Arena(
         Metric(
             "peak_memory", better="lower", kind="measured", doc="most memory while compressing, the array itself included, over its bytes"
         ),
-        Metric("overall_speedup", better="higher", kind="modelled", doc="moving the array over the case's link, compression in the way"),
-        Metric("speedup_500MBps", better="higher", kind="modelled", doc="the same over 0.5 GB/s"),
-        Metric("speedup_5GBps", better="higher", kind="modelled", doc="the same over 5 GB/s"),
-        Metric("speedup_25GBps", better="higher", kind="modelled", doc="the same over 25 GB/s"),
+        Metric("overall_speedup", better="higher", kind="modelled", clocked=True, doc="of moving the array over the case's link"),
+        Metric("speedup_500MBps", better="higher", kind="modelled", clocked=True, doc="the same over 0.5 GB/s"),
+        Metric("speedup_5GBps", better="higher", kind="modelled", clocked=True, doc="the same over 5 GB/s"),
+        Metric("speedup_25GBps", better="higher", kind="modelled", clocked=True, doc="the same over 25 GB/s"),
     ],
     techniques={
-        "fzmod-default": ".fzmod:FzmodDefault",
-        "fzmod-quality": ".fzmod:FzmodQuality",
-        "fzmod-speed": ".fzmod:FzmodSpeed",
-        "fz-fused": ".fzmod:FzFused",
-        "cuszp-fused": ".fzmod:CuszpFused",
+        "fzmod-default": ".fzmod_default:FzmodDefault",
+        "fzmod-quality": ".fzmod_quality:FzmodQuality",
+        "fzmod-speed": ".fzmod_speed:FzmodSpeed",
+        "fz-fused": ".fz_fused:FzFused",
+        "cuszp-fused": ".cuszp_fused:CuszpFused",
         "sz3": ".sz3:Sz3",
         "zfp": ".zfp:Zfp",
         "bitround+zstd": ".bitround:BitroundZstd",
-        "blosc2-shuffle-zstd": ".lossless_peers:Blosc2ShuffleZstd",
-        "zstd": ".lossless_peers:ZstdAlone",
+        "blosc2-shuffle-zstd": ".blosc2_shuffle_zstd:Blosc2ShuffleZstd",
+        "zstd": ".zstd_alone:ZstdAlone",
     },
     papers={"fzmod-default": "fzmodules", "fzmod-quality": "fzmodules", "fzmod-speed": "fzmodules"},
     baseline="sz3",
     tradeoff=("compress_MBps", "ratio"),
-    uses=("armillary.arrays", "armillary.tasks"),
     repeats=1,
     constants=[Constant("default link", 1.0, "GB/s", "of overall_speedup where none is given; the other links are those of the claim")],
 )
@@ -87,7 +86,7 @@ def cases(scale: str) -> Iterator[Case]:
     from .workload import FIELDS, shape_of
 
     for name in FIELDS:
-        for bound in BOUNDS:
+        for bound in BOUNDS if scale != "tiny" else BOUNDS[1:2]:
             yield _case(name, shape_of(name, scale), bound, "float32")
     yield _case("turbulence", shape_of("turbulence", scale), "1e-6", "float64")
 
@@ -104,24 +103,49 @@ def _case(name: str, shape: tuple[int, ...], bound: str, dtype: str) -> Case:
     )
 
 
-@fields.read
-def read(
-    path: Path, *, shape: str = "", dataset: str = "", bound: float = 1e-3, mode: str = "rel", bandwidth: float = 1.0
-) -> Iterator[Case]:
-    """A field in a file: .f32, .f64, .dat, .d64, .npy, HDF5, NetCDF-4, Zarr; `shape` as 1800x3600, `bandwidth` of the link in GB/s."""
-    from armillary.errors import InputError
+@dataclass(frozen=True)
+class Reading:
+    """How a field is read, to which bound it is compressed, and over which link it moves."""
 
-    from .bounds import check_bound
+    shape: str = parameter("", "the extents of a raw file, as 1800x3600, where its name does not tell them")
+    dataset: str = parameter("", "the dataset inside an HDF5, NetCDF-4 or Zarr file")
+    bound: float = parameter(1e-3, "the error that is allowed", range=(1e-300, 1e300))
+    mode: Literal["abs", "rel"] = parameter("rel", "whether the bound is absolute or relative to the range of the field")
+    bandwidth: float = parameter(1.0, "of the link, in GB/s", range=(1e-9, 1e9))
 
-    check_bound(mode, bound)
-    if mode not in ("abs", "rel"):
-        raise InputError(f"mode: found {mode}; every technique here takes abs or rel (pw_rel and psnr: use compress)")
-    if not bandwidth > 0:
-        raise InputError(f"bandwidth: found {bandwidth}; expected GB/s above 0")
-    x = _file(path, shape, dataset, path.stat().st_mtime_ns)
+    def validate(self) -> None:
+        """A relative bound is below 1."""
+        from .stages.bounds import check_bound
+
+        check_bound(self.mode, self.bound)
+
+
+@fields.read(Reading, folders=True)
+def read(path: Path, how: Reading) -> tuple[np.ndarray, float]:
+    """A field in a file: .f32, .f64, .dat, .d64, .npy, HDF5, NetCDF-4, or a Zarr folder."""
+    from .readers.field_files import read_field
+
+    x = read_field(path, how.shape or None, how.dataset or None)
+    return x, _eps(x, how.mode, how.bound)
+
+
+@fields.own_cases
+def own_cases(loaded: tuple[np.ndarray, float], name: str, how: Reading) -> Iterator[Case]:
+    """The field at its bound."""
+    x, _ = loaded
     kinds = {"file", str(x.dtype)} | ({"grid"} if 1 < x.ndim < 4 else set())
-    facts = {"shape": shape, "dataset": dataset, "bound": bound, "mode": mode, "bandwidth": bandwidth * 1e9}
-    yield Case(path.name, _load, facts, frozenset(kinds), source=path)
+    yield Case(name, parameters={"bound": how.bound, "mode": how.mode, "bandwidth": how.bandwidth * 1e9}, kinds=frozenset(kinds))
+
+
+@fields.example
+def example(folder: Path) -> Path:
+    """A smooth field of 30 × 40 values as raw float32, its extents in the name."""
+    import numpy as np
+
+    y, x = np.mgrid[0:1:30j, 0:1:40j]
+    file = folder / "waves_30_40.f32"
+    np.sin(6 * x * y).astype("<f4").tofile(file)
+    return file
 
 
 @fields.run
@@ -129,7 +153,7 @@ def run(technique: Compressor, case: Case) -> dict[str, float]:
     """Compress, decompress from the bytes alone, check every value; then against the clock."""
     from armillary.timing import timed
 
-    from . import metrics
+    from .advice import metrics
 
     x, eps = case.workload
     data = technique.pack(x, eps, THREADS)
@@ -144,7 +168,7 @@ def run(technique: Compressor, case: Case) -> dict[str, float]:
     found = {
         "ratio": ratio, "bits_per_value": 8 * len(data) / x.size, "compress_MBps": rate / 1e6,
         "decompress_MBps": x.nbytes / unpacking.median / 1e6, "max_error": largest / eps, "psnr_dB": psnr, "nrmse": nrmse,
-        "spectrum_error": metrics.spectrum_error(_spectrum(case), metrics.radial_spectrum(back)),
+        "spectrum_error": metrics.spectrum_error(case.once(_spectrum), metrics.radial_spectrum(back)),
         "peak_memory": (peak + x.nbytes) / x.nbytes, "overall_speedup": metrics.overall_speedup(case.parameters["bandwidth"], ratio, rate),
     }  # fmt: skip
     for link, bandwidth in metrics.LINKS.items():
@@ -156,38 +180,31 @@ def run(technique: Compressor, case: Case) -> dict[str, float]:
 
 @fields.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Rate and distortion: PSNR over bits a value, a panel for each field."""
+    """Rate and distortion: PSNR over bits per value, one panel per field."""
     from armillary.figures import panels
 
-    lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
+    lines: Lines = {}
     for technique in result.techniques:
         bits, psnr = result.medians(technique, "bits_per_value"), result.medians(technique, "psnr_dB")
         for case in sorted(bits):
             if psnr.get(case, float("inf")) < 1e300:
-                panel = lines.setdefault(case.partition("@")[0], {})
-                panel.setdefault(technique, []).append((bits[case], psnr[case]))
+                lines.setdefault(case.partition("@")[0], {}).setdefault(technique, []).append((bits[case], psnr[case]))
     for panel in lines.values():
         for points in panel.values():
             points.sort()
-    return [panels(lines, "Rate and distortion: up and to the left is better", "bits a value", "PSNR in dB")] if lines else []
+    return [panels(lines, "Rate and distortion: up and to the left is better", "bits per value", "PSNR in dB")] if lines else []
 
 
 @fields.answer
 def answer(result: Result) -> str:
     """The smallest, the fastest, and the best over the case's link."""
     said = []
-    for metric, words in (
-        ("ratio", "Smallest"),
-        ("compress_MBps", "Fastest to compress"),
-        ("overall_speedup", "Best over the link (modelled)"),
-    ):
-        medians = {name: result.medians(name, metric) for name in result.techniques}
-        cases = sorted({case for found in medians.values() for case in found})
-        first = [max((found[case], name) for name, found in medians.items() if case in found)[1] for case in cases]
-        wins = sorted(((first.count(name), name) for name in set(first)), reverse=True)
-        if wins:
-            said.append(f"{words}: {', '.join(f'{name} on {count}' for count, name in wins)} of {len(cases)}.")
-    return " ".join(said) or "Nothing was compressed."
+    for metric, words in (("ratio", "smallest"), ("compress_MBps", "fastest"), ("overall_speedup", "best over the link (modelled)")):
+        first = result.first_places(metric) if metric in result.metrics else {}
+        if first:
+            name, wins = next(iter(first.items()))
+            said.append(f"{name} is {words} on {wins} of {len(result.cases)}")
+    return "; ".join(said) + "." if said else "Nothing was compressed."
 
 
 def _make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -201,50 +218,19 @@ def _make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     return x, _eps(x, "rel", case.parameters["bound"])
 
 
-def _load(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    assert case.source is not None
-    facts = case.parameters
-    x = _file(case.source, facts["shape"], facts["dataset"], case.source.stat().st_mtime_ns)
-    return x, _eps(x, facts["mode"], facts["bound"])
-
-
 def _eps(x: np.ndarray, mode: str, bound: float) -> float:
     from armillary.errors import InputError
 
-    from .bounds import absolute_bound, finite_span
+    from .stages.bounds import absolute_bound, finite_span
 
     eps = absolute_bound(mode, bound, finite_span(x))
     if not eps > 0:
-        raise InputError("the field is constant or has no finite value: a relative bound says nothing of it")
+        raise InputError("the field is constant or has no finite value, so a relative bound says nothing about it")
     return eps
 
 
-@functools.lru_cache(maxsize=1)
-def _file(path: Path, shape: str, dataset: str, changed_ns: int) -> np.ndarray:
-    from .readers import read_field
-
-    return read_field(path, shape or None, dataset or None)
-
-
-@functools.lru_cache(maxsize=2)
-def _spectrum_of(digest: str, seed: int, repeat: int, holder: Any) -> np.ndarray:
-    from .metrics import radial_spectrum
-
-    return radial_spectrum(holder.workload[0])
-
-
 def _spectrum(case: Case) -> np.ndarray:
-    return _spectrum_of(case.digest, case.seed, case.repeat, _Once(case))
+    """The radial power spectrum of the field itself."""
+    from .advice.metrics import radial_spectrum
 
-
-class _Once:
-    """A case that is equal to every other one, so that the cache goes by what defines it."""
-
-    def __init__(self, case: Case) -> None:
-        self.workload = case.workload
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Once)
-
-    def __hash__(self) -> int:
-        return 0
+    return radial_spectrum(case.workload[0])

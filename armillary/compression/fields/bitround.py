@@ -7,18 +7,20 @@ here each value is rounded to a multiple of the largest power of two that is at 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from .compressor import Compressor, shape_and_payload, with_shape
+from armillary.parameters import parameter
+
+from .pipeline.compressor import Compressor, shape_and_payload, with_shape
 
 
 @dataclass(frozen=True)
 class BitroundZstd(Compressor):
     """Round, shuffle bytes, Zstandard."""
 
-    level: int = field(default=3, metadata={"doc": "level of Zstandard", "range": (1, 22)})
+    level: int = parameter(3, "level of Zstandard", range=(1, 22))
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
         """A Zstandard frame behind dtype and shape."""

@@ -6,11 +6,13 @@ own C++ code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from .compressor import Compressor, peer, shape_and_payload, with_shape
+from armillary.parameters import parameter
+
+from .pipeline.compressor import Compressor, peer, shape_and_payload, with_shape
 
 ALGORITHMS = ("INTERP_LORENZO", "INTERP", "LORENZO_REG")
 
@@ -19,8 +21,8 @@ ALGORITHMS = ("INTERP_LORENZO", "INTERP", "LORENZO_REG")
 class Sz3(Compressor):
     """SZ3 by its Python package."""
 
-    algorithm: str = field(default="INTERP_LORENZO", metadata={"doc": "the predictor", "choices": ALGORITHMS})
-    openmp: bool = field(default=False, metadata={"doc": "threads of SZ3's own; it then cuts the field, which costs ratio"})
+    algorithm: str = parameter("INTERP_LORENZO", "the predictor", choices=ALGORITHMS)
+    openmp: bool = parameter(False, "threads of SZ3's own; it then cuts the field, which costs ratio")
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
         """SZ3's stream behind dtype and shape."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .compressor import Compressor, peer
+from .pipeline.compressor import Compressor, peer
 
 
 @dataclass(frozen=True)

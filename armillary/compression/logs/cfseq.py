@@ -16,21 +16,23 @@ CFseq: A Framework for Constructing Compression-Friendly Field Sequences for Net
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from armillary.arena import NotForThisCase
 from armillary.claim import Claim, Gain
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .compressors import Compressor, compressor
-from .entropy import blocks, similarity, start_order
-from .formats import Format, detect
-from .plan import DRIFT, EMBED, Plan, embedded_plan, header_digest, reading, writing
-from .sample import take_sample
-from .search import Scorer, search
-from .technique import Log, LogTechnique
+from .planning.entropy import blocks, similarity, start_order
+from .planning.plan import DRIFT, EMBED, Plan, embedded_plan, header_digest, reading, writing
+from .planning.search import Scorer, search
+from .planning.technique import Log, LogTechnique
+from .records.formats import Format, detect
+from .records.sample import take_sample
+from .streams.compressors import Compressor, compressor
 
 #: An order that is not better than this on the sample is not worth a plan.
 LEAST_GAIN = 0.001
@@ -58,19 +60,24 @@ def _claims(alone: str) -> tuple[Claim, ...]:
 class CFseq(LogTechnique):
     """Fields in the order that compresses best, found by search on a sample; then Zstandard 3, or another `compressor`."""
 
-    compressor: str = field(default="zstd-3", metadata={"doc": "what compresses the reordered log"})
-    sample_bytes: int = field(default=4 << 20, metadata={"doc": "bytes of the sample, in eight stretches", "range": (1, 1 << 30)})
-    budget_s: float = field(default=30.0, metadata={"doc": "seconds that the search may take", "range": (0, 86400)})
-    most_orders: int = field(
-        default=20_000,
-        metadata={"doc": "orders that the search may try: a budget that gives the same plan on every machine", "range": (1, None)},
+    compressor: str = parameter("zstd-3", "what compresses the reordered log")
+    sample_bytes: int = parameter(4 << 20, "bytes of the sample, in eight stretches", range=(1, 1 << 30))
+    budget_s: float = parameter(30.0, "seconds that the search may take", range=(0, 86400))
+    most_orders: int = parameter(
+        20_000, "orders that the search may try: a budget that gives the same plan on every machine", range=(1, None)
     )
-    restarts: int = field(default=2, metadata={"doc": "shaken orders that the search starts from again", "range": (0, 100)})
-    threads: int = field(default=2, metadata={"doc": "threads that score orders; the plan does not depend on it", "range": (1, 256)})
-    lenient: bool = field(default=False, metadata={"doc": "plan even where over a fifth of the lines do not fit"})
-    format: str = field(default="auto", metadata={"doc": "zeek, csv, tsv, w3c, combined, netflow, key-value, jsonl, or auto"})
+    restarts: int = parameter(2, "shaken orders that the search starts from again", range=(0, 100))
+    threads: int = parameter(2, "threads that score orders; the plan does not depend on it", range=(1, 256))
+    lenient: bool = parameter(False, "plan even where over a fifth of the lines do not fit")
+    format: str = parameter("auto", "zeek, csv, tsv, w3c, combined, netflow, key-value, jsonl, or auto")
 
     claims: ClassVar[tuple[Claim, ...]] = _claims("zstd-3")
+
+    @classmethod
+    def claims_with(cls, settings: Mapping[str, str]) -> tuple[Claim, ...]:
+        """The same claims over each compressor on the original order, which the arena names without its only level."""
+        alone = settings.get("compressor", "zstd-3")
+        return _claims({"bzip2-9": "bzip2", "ppmd-6": "ppmd"}.get(alone, alone))
 
     def validate(self) -> None:
         """Refuses a compressor that there is not."""

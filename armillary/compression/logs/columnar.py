@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary.errors import InputError, one_line
+from armillary.parameters import parameter
 
-from .compressors import compressor
-from .formats import Format
-from .numbers import from_varints, to_varints
-from .plan import Plan
-from .split import parse
-from .technique import Log, LogTechnique, NotForThisCase
+from .planning.plan import Plan
+from .planning.technique import Log, LogTechnique, NotForThisCase
+from .records.formats import Format
+from .records.split import parse
+from .streams.compressors import compressor
+from .streams.numbers import from_varints, to_varints
 
 MAGIC = b"ARMCL1\n"
 #: Share of rising steps from which whole numbers are kept as differences.
@@ -199,7 +200,7 @@ def _values(facts: dict[str, Any], raw: bytes, rows: int, where: str) -> list[by
 class Columnar(LogTechnique):
     """Each field in a stream of its own, as text."""
 
-    compressor: str = field(default="zstd-3", metadata={"doc": "what compresses each stream"})
+    compressor: str = parameter("zstd-3", "what compresses each stream")
 
     typed = False
 
@@ -212,12 +213,3 @@ class Columnar(LogTechnique):
     def decode(self, data: bytes) -> bytes:
         """The log: there is nothing readable in between."""
         return unpack(data)
-
-
-@dataclass(frozen=True)
-class ColumnarTypes(Columnar):
-    """Each field in a stream of its own: as numbers, as a dictionary or as text, whichever is smallest."""
-
-    compressor: str = field(default="zstd-3", metadata={"doc": "what compresses each stream"})
-
-    typed = True

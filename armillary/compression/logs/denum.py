@@ -17,7 +17,7 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -25,13 +25,13 @@ import numpy as np
 
 from armillary.claim import Claim, Gain
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .cfseq import CFseq
-from .numbers import GROUPS, TAGS, from_varints, restore, to_varints, tokenise
-from .plan import reading, writing
-from .split import intern
-from .technique import LogTechnique
-from .words import take_apart
+from .planning.plan import reading, writing
+from .planning.technique import LogTechnique
+from .records.split import intern
+from .streams.numbers import GROUPS, TAGS, from_varints, restore, to_varints, tokenise
+from .streams.words import take_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -373,25 +373,10 @@ def _opened(backend: str, packed: bytes, size: int, where: str) -> bytes:
 class Denum(LogTechnique):
     """Numbers taken out of the text and compressed as numbers; patterns and words in dictionaries; all under LZMA."""
 
-    compressor: str = field(default="denum-6", metadata={"doc": "denum and the level of LZMA"})
+    compressor: str = parameter("denum-6", "denum and the level of LZMA")
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim("ratio", over="xz-6", by=Gain(percent=(8.7, 434.7)), honest=(10, None), part=5,
               why="ours is another implementation, and the 16 public logs are not here: held is 1.1 times xz on the generated logs",
               says="average ratio 8.7 % to 434.7 % above other compressors over 16 public logs", source="abstract"),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class CFseqDenum(CFseq):
-    """CFseq's order in front of denum. CFseq: A Framework for Constructing Compression-Friendly Field Sequences for Network Logs, IEEE
-    CLUSTER 2025.
-    """
-
-    compressor: str = field(default="denum-6", metadata={"doc": "what compresses the reordered log"})
-
-    claims: ClassVar[tuple[Claim, ...]] = (
-        Claim("ratio", over="denum", by=Gain(percent=(20, None)), aggregate="max", honest=(12, None), part=5,
-              why="denum here is our own implementation, and so are the logs",
-              says="up to 20 % higher ratio under an advanced log compressor", source="abstract"),
     )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.errors import InputError, unknown
 
-from .formats import Format, detect
+from .records.formats import Format, detect
 
 Columns = dict[str, list[bytes]]
 _BASE62 = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", np.uint8)

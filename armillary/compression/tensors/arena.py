@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Constant, Metric, parameter
+from armillary.timing import Stopwatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ tensors = Arena(
             kind="measured",
             steady=True,
             on=_REAL,
-            doc="‖A − Â‖ / ‖A‖ over all layers, of the tensors made again",
+            doc="‖A − Â‖ / ‖A‖ over all layers, after decompression",
         ),
         Metric(
             "within",
@@ -59,28 +59,27 @@ tensors = Arena(
         ),
     ],
     techniques={
-        "tt-svd": ".techniques:TtSvd",
-        "tt-split": ".techniques:TtSplit",
-        "tt-rsvd": ".techniques:TtRsvd",
-        "tt-qr": ".techniques:TtQr",
-        "tucker": ".techniques:Tucker",
-        "svd": ".techniques:MatrixSvd",
-        "gemm-only": ".techniques:GemmOnly",
-        "tt-edge": ".techniques:TtEdge",
+        "tt-svd": ".tt_svd:TtSvd",
+        "tt-split": ".tt_split:TtSplit",
+        "tt-rsvd": ".tt_rsvd:TtRsvd",
+        "tt-qr": ".tt_qr:TtQr",
+        "tucker": ".tucker:Tucker",
+        "svd": ".matrix_svd:MatrixSvd",
+        "gemm-only": ".gemm_only:GemmOnly",
+        "tt-edge": ".tt_edge:TtEdge",
     },
     papers={"tt-edge": "tt-edge"},
     baseline="tt-svd",
     tradeoff=("ratio", "decompose_s"),
     constants=(
-        Constant("core", "100 MHz, 2.5 cycles a flop", "", "ours"),
+        Constant("core", "100 MHz, 2.5 cycles per flop", "", "ours"),
         Constant(
-            "accelerator", "64 multiply-adds a cycle, fed 8 B a cycle; scratchpad 64 KiB; DMA 4 B a cycle, 600 cycles a call", "", "ours"
+            "accelerator", "64 multiply-adds and 8 B per cycle; scratchpad 64 KiB; DMA 4 B per cycle, 600 cycles per call", "", "ours"
         ),
-        Constant("engine", "16 flops a cycle, sort 2 cycles a compare, truncation 1 a value", "", "ours"),
+        Constant("engine", "16 flops per cycle, sorting 2 cycles per comparison, truncation 1 cycle per value", "", "ours"),
         Constant("powers", "core 30 or 6 idle, accelerator 60, memory 40, rest 30 mW", "", "ours"),
         Constant("engine's power", 0.04, "of the whole", "arXiv 2511.13738: an input, not a result"),
     ),
-    uses=("armillary.compression.tensors.tensor_train", "armillary.compression.tensors.split_svd", "armillary.compression.tensors.edge"),
 )
 WORK = ("resnet32", "gaussian", "video", "hilbert", "sum", "transformer", "digits")
 
@@ -94,17 +93,52 @@ def cases(scale: str) -> Iterator[Case]:
     yield Case("resnet32-on-chip", _make, {"name": "resnet32", "scale": scale}, frozenset({"edge", "resnet32"}))
 
 
-@tensors.read
-def read(path: Path, *, layers: str = "*", edge: bool = False) -> Iterator[Case]:
-    """Weights in a `.safetensors`, `.npz`, `.npy` or PyTorch file; `--layers 'layer3.*'` picks, `--edge` asks the processors too."""
-    _file(path, path.stat().st_mtime_ns, layers)
-    yield Case(path.name, _load, {"layers": layers}, frozenset({"real", "measured", "file"}), source=path)
-    if edge:
-        yield Case(f"{path.name}-on-chip", _load, {"layers": layers}, frozenset({"edge", "file"}), source=path)
+@dataclass(frozen=True)
+class Reading:
+    """Which tensors of a file are taken, and where they are decomposed."""
+
+    layers: str = parameter("*", "a pattern for the names of the tensors, such as layer3.*")
+    edge: bool = parameter(False, "whether the modelled edge processors decompose them too")
+
+
+@tensors.read(Reading)
+def read(path: Path, how: Reading) -> Tensors:
+    """Weights in a `.safetensors`, `.npz`, `.npy` or PyTorch file."""
+    from .models.weight_files import read_tensors
+    from .workload import Tensors
+
+    return Tensors(read_tensors(path, how.layers))
+
+
+@tensors.own_cases
+def own_cases(loaded: Tensors, name: str, how: Reading) -> Iterator[Case]:
+    """The tensors decomposed here, and with `edge` on the processors."""
+    yield Case(name, kinds=frozenset({"real", "measured", "file"}))
+    if how.edge:
+        yield Case(f"{name}-on-chip", kinds=frozenset({"edge", "file"}))
+
+
+@tensors.example
+def example(folder: Path) -> Path:
+    """Two small tensors in an `.npz`."""
+    import numpy as np
+
+    numbers = np.random.default_rng(0)
+    np.savez(folder / "weights.npz", first=numbers.normal(size=(4, 6, 5)), second=numbers.normal(size=(8, 9)))
+    return folder / "weights.npz"
+
+
+@tensors.warm_up
+def warm_up(technique: Any, case: Case) -> None:
+    """A tensor of 64 values, so that the clock sees no compilation."""
+    import numpy as np
+
+    if "edge" not in case.kinds:
+        technique.compress(np.ones((4, 4, 4), np.float32))
 
 
 @tensors.run
-def run(technique: Any, case: Case) -> dict[str, float] | NotForThisCase:
+def run(technique: Any, case: Case) -> dict[str, float]:
     """Decomposes every layer, makes it again and checks the error; or models it."""
     import numpy as np
 
@@ -113,13 +147,12 @@ def run(technique: Any, case: Case) -> dict[str, float] | NotForThisCase:
         took = technique.estimate(work)
         shares = {f"edge_share_{name}": ms / took.ms for name, ms in took.phases.items()}
         return {"edge_ms": took.ms, "edge_mJ": took.mj, "edge_mW": took.mw, **shares}
-    technique.compress(np.ones((4, 4, 4), np.float32))
     kept, error, whole, worst, seconds = 0, 0.0, 0.0, 0.0, 0.0
     again = {}
     for name, tensor in work.layers.items():
-        start = time.perf_counter()
-        made = technique.compress(tensor)
-        seconds += time.perf_counter() - start
+        with Stopwatch() as watch:
+            made = technique.compress(tensor)
+        seconds += watch.seconds
         again[name] = made.full().astype(tensor.dtype)
         off, norm = float(np.linalg.norm(again[name] - tensor)), float(np.linalg.norm(tensor))
         worst = max(worst, off / norm)
@@ -137,17 +170,3 @@ def _make(case: Case, rng: np.random.Generator) -> Tensors:
     from .workload import built_in
 
     return built_in(case.parameters["name"], rng, case.parameters["scale"])
-
-
-def _load(case: Case, rng: np.random.Generator) -> Tensors:
-    from .workload import Tensors
-
-    assert case.source is not None
-    return Tensors(_file(case.source, case.source.stat().st_mtime_ns, case.parameters["layers"]))
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed_ns: int, layers: str) -> Any:
-    from .files import read_tensors
-
-    return read_tensors(path, layers)

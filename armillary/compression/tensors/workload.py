@@ -68,7 +68,7 @@ def built_in(name: str, rng: np.random.Generator, scale: str = "small") -> Tenso
         shapes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)] * layers
         return Tensors({f"linear{i}": looks_trained(shape, rng) for i, shape in enumerate(shapes)})
     if name == "digits":
-        return trained_digits()
+        return trained_digits(epochs=4 if tiny else 30)
     raise unknown("tensors", name, BUILT_IN)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Metric, NotForThisCase, Outcome
+from armillary.arena import Arena, Case, Metric, NotForThisCase, Outcome, Result, parameter
 from armillary.errors import InputError, unknown
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from armillary.study import Result
 
     from .measurement import Measured
     from .twin import Twin
@@ -45,7 +44,6 @@ backends = Arena(
     },
     papers={"uniconn": "uniconn"},
     baseline="uniconn",
-    uses=("armillary.comm",),
 )
 
 #: Grid points a side and sweeps of Jacobi; points a side of the Poisson problem; rounds, and messages or sums in one round.
@@ -67,12 +65,21 @@ ALLREDUCE = {"8B": (8, 400), "64KiB": (1 << 16, 100)}
 #: Messages from this size on are long: what the paper calls negligible is said of them.
 LONG = 1 << 16
 MEASURED = ("mpi", "threads", "nccl")
+#: Starting processes takes most of the time of a small case, so the tiny scale has few of them.
+TINY = {
+    "pingpong-8B@mpi", "jacobi@threads", "cg@threads", "pingpong-64KiB@threads", "bandwidth-64KiB@threads",
+    "allreduce-8B@threads", "jacobi@nccl", "jacobi@virtual", "cg@virtual", "allreduce-8B@virtual",
+}  # fmt: skip
 RANKS = {"mpi": 2, "threads": 2, "nccl": 1, "virtual": 8}
 
 
 @backends.cases
 def cases(scale: str) -> Iterator[Case]:
     """Each program on each backend: on two ranks, on as many as there are GPUs, and on eight virtual ones in simulated time."""
+    return (case for case in _all_cases(scale) if scale != "tiny" or case.name in TINY)
+
+
+def _all_cases(scale: str) -> Iterator[Case]:
     size = SIZES[scale]
     for backend in (*MEASURED, "virtual"):
         yield _case("jacobi", backend, DEVICE_SIZES[scale] if backend == "nccl" else size["jacobi"], scale)
@@ -99,41 +106,61 @@ def _case(program: str, backend: str, options: dict[str, Any], scale: str, size:
     return Case(name, _work, what, frozenset(kinds))
 
 
-@backends.read
-def read(
-    path: Path, *, backends: tuple[str, ...] = ("mpi", "threads"), ranks: int = 2, rounds: int = 15, function: str = ""
-) -> Iterator[Case]:
-    """A MatrixMarket file as conjugate gradients, or a Python file with a program of your own (`--function name`), on each backend.
+@dataclass(frozen=True)
+class Reading:
+    """On which backends a program runs, and how often."""
 
-    A program is `name(comm)`: it prepares, and returns what is to be timed; one that returns nothing to call is timed whole.
-    """
-    from armillary.comm import backends as known
+    backends: tuple[str, ...] = parameter(("mpi", "threads"), "the backends to run on: mpi, threads, gloo, nccl, virtual, one")
+    ranks: int = parameter(2, "ranks of each backend", range=(1, 64))
+    rounds: int = parameter(15, "timed rounds", range=(2, 10_000))
+    function: str = parameter("", "the function in a Python file: `name(comm)` prepares and returns what is to be timed")
 
-    for backend in backends:
-        if backend not in known():
-            raise unknown("backend", backend, known(), where="--backends")
-    if not 1 <= ranks <= 64 or not 2 <= rounds <= 10_000:
-        raise InputError(f"found {ranks} ranks and {rounds} rounds; expected 1 to 64, and 2 to 10000", where="--ranks, --rounds")
+    def validate(self) -> None:
+        """Every backend is one that there is."""
+        from armillary.comm import backends as known
+
+        for backend in self.backends:
+            if backend not in known():
+                raise unknown("backend", backend, known(), where="--backends")
+
+
+@backends.read(Reading)
+def read(path: Path, how: Reading) -> tuple[str, dict[str, Any]]:
+    """A MatrixMarket file, for conjugate gradients, or a Python file with a program of your own (`--function name`)."""
     if path.suffix == ".py":
-        program, options = _own(path, function), {}
-    else:
-        from .matrices import matrix_market
+        return _own(path, how.function), {}
+    from .matrices import matrix_market
 
-        matrix_market(str(path))
-        program, options = "cg", {"grid": 0, "path": str(path)}
-    for backend in backends:
+    matrix_market(str(path))
+    return "cg", {"grid": 0, "path": str(path)}
+
+
+@backends.own_cases
+def own_cases(loaded: tuple[str, dict[str, Any]], name: str, how: Reading) -> Iterator[Case]:
+    """The program on each backend."""
+    program, _ = loaded
+    for backend in how.backends:
         kinds = {"file", "simulated" if backend == "virtual" else "measured", backend}
         if program == "cg":
             kinds |= {"cg"} | ({"twin"} if backend != "virtual" else set())
-        what = {"program": program, "backend": backend, "ranks": ranks, "rounds": rounds, "options": options}
-        yield Case(f"{path.name}@{backend}", _work, what, frozenset(kinds), source=path)
+        what = {"program": program, "backend": backend, "ranks": how.ranks, "rounds": how.rounds}
+        yield Case(f"{name}@{backend}", _own_work, what, frozenset(kinds))
+
+
+@backends.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """The matrix of a chain of eight springs, as MatrixMarket."""
+    file = folder / "chain.mtx"
+    entries = [(i, i, 2) for i in range(1, 9)] + [(i + 1, i, -1) for i in range(1, 8)]
+    file.write_text("%%MatrixMarket matrix coordinate real symmetric\n8 8 15\n" + "".join(f"{i} {j} {v}\n" for i, j, v in entries))
+    return file, {"backends": "threads", "rounds": "2"}
 
 
 def _own(path: Path, function: str) -> str:
     """A program of the user's file, by the name under which ranks import it."""
     import sys
 
-    from armillary.comm.program import found
+    from armillary.comm.jobs.program import found
 
     if not path.stem.isidentifier() or not function.isidentifier():
         raise InputError(f'found "{path.name}" and "{function}"; expected module.py and the name of a function in it', where="--function")
@@ -146,6 +173,10 @@ def _own(path: Path, function: str) -> str:
 
 def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
     return dict(case.parameters)
+
+
+def _own_work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
+    return {**case.parameters, "options": case.loaded[1]}
 
 
 @backends.run
@@ -230,5 +261,5 @@ def answer(result: Result) -> str:
     if overheads:
         worst = max(overheads, key=overheads.__getitem__)
         middle = sorted(overheads.values())[len(overheads) // 2]
-        said.append(f"the uniform layer costs {middle:.1f} % in the middle, {overheads[worst]:.1f} % at most ({worst})")
-    return "; ".join(said[:2] + said[-1:] if len(said) > 3 else said) + "." if said else "Nothing of Uniconn was measured."
+        said.append(f"the uniform layer costs {middle:.1f} % at the median and {overheads[worst]:.1f} % at most ({worst})")
+    return "; ".join(said[:2] + said[-1:] if len(said) > 3 else said) + "." if said else "Uniconn was not measured."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from armillary.comm import MAX, Communicator, Result, libraries, run
-from armillary.comm.program import found
+from armillary.comm.jobs.program import found
 
 #: Spread between rounds, as a share of the median, from which a measurement is noisy.
 NOISY = 0.3

@@ -1,4 +1,4 @@
-"""Always the strategy that is best on average: what a library does that was tuned once and asks no mesh.
+"""Always the strategy that is best on average, as in a library that was tuned once and does not inspect the mesh.
 
 Best is the least mean of log-seconds over the measured table without the case's family, so that a mesh counts by ratios and not by its
 size. The single best solver, the usual yardstick of algorithm selection: Rice, The algorithm selection problem, Advances in Computers 15,
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .choice import shipped_table
-from .selector import Selector
-from .strategy import STRATEGIES, Problem, Strategy, strategy
-from .table import Seconds, fold_of
+from .assembling.strategy import STRATEGIES, Problem, Strategy, strategy
+from .selecting.choice import shipped_table
+from .selecting.selector import Selector
+from .selecting.table import Seconds, fold_of
 
 
 @dataclass(frozen=True)

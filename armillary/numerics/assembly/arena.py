@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Metric, Outcome
+from armillary.arena import Arena, Case, Metric, Outcome, Result, parameter
+from armillary.timing import Stopwatch, timed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from armillary.arena import Technique
-    from armillary.study import Result
 
-    from .strategy import Problem
-    from .table import Seconds
+    from .assembling.strategy import Problem, Strategy
+    from .selecting.table import Seconds
 
 assembly = Arena(
     "numerics/assembly",
     question="Which way of assembling the global finite-element matrix is fastest for this mesh on this device?",
     metrics=[
-        Metric("seconds", unit="s", kind="measured", doc="one numeric assembly, the pattern known (coo-sort knows none); median of rounds"),
+        Metric("seconds", unit="s", kind="measured", doc="one numeric assembly with a known pattern (coo-sort has none); median of rounds"),
         Metric(
-            "setup_s", unit="s", kind="measured", scale="difference", doc="symbolic phase and the strategy's own preparation, once a mesh"
+            "setup_s", unit="s", kind="measured", scale="difference", doc="symbolic phase and the strategy's own preparation, once per mesh"
         ),
-        Metric("prediction_s", unit="s", kind="measured", scale="difference", doc="features and inference; nothing for a fixed strategy"),
+        Metric("prediction_s", unit="s", kind="measured", scale="difference", doc="features and inference; zero for a fixed strategy"),
         Metric(
             "accuracy", better="higher", kind="measured", scale="difference", doc="1 where the strategy is the best or within 5 % of it"
         ),
         Metric("speedup_over_fixed", better="higher", kind="measured", doc="seconds of coo-sort over seconds of the strategy taken"),
         Metric("regret", kind="measured", scale="difference", doc="seconds over those of the best strategy, less one"),
-        Metric("gflops", unit="GFLOP/s", better="higher", kind="measured", doc="flops of each element matrix once, over seconds"),
+        Metric(
+            "gflops", unit="GFLOP/s", better="higher", kind="measured", doc="flops of all element matrices, each counted once, per second"
+        ),
     ],
     techniques={
         "pattern-aware": ".pattern_aware:PatternAware",
@@ -54,18 +54,20 @@ assembly = Arena(
     repeats=3,
 )
 
-#: About how many elements a case has: linear triangles; others fewer, by what an element costs.
+#: About how many linear triangles a case has; other elements are fewer by what one of them costs.
 ELEMENTS = {"tiny": 400, "small": 60_000, "large": 2_000_000}
+#: The families of the tiny scale: one in order, the same shuffled, and one that is unstructured.
+TINY = ("structured", "renumbered", "delaunay-clustered")
 #: Meshes of every family: cell, element, physics.
 _KINDS = (("triangle", "P1", "poisson"), ("tetra", "P1", "poisson"), ("tetra", "P1", "elasticity"))
 
 
 @assembly.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three meshes of each of the twelve families, drawn anew for every repeat; weights never saw a case's family."""
+    """Three meshes of each of the twelve families, drawn anew for every repeat; the weights never saw the family of a case."""
     from .workload import FAMILIES
 
-    for family in FAMILIES:
+    for family in FAMILIES if scale != "tiny" else TINY:
         for cell, element, physics in _KINDS:
             shrink = (1 if cell == "triangle" else 2) * (3 if physics == "elasticity" else 1)
             parameters = {"family": family, "cell": cell, "element": element, "physics": physics, "elements": ELEMENTS[scale] // shrink}
@@ -73,55 +75,77 @@ def cases(scale: str) -> Iterator[Case]:
             yield Case(f"{family}-{cell}-{physics}", _make, parameters, kinds)
 
 
-@assembly.read
-def read(
-    path: Path, *, physics: Literal["poisson", "mass", "reaction-diffusion", "elasticity"] = "poisson", allow_inverted: bool = False
-) -> Iterator[Case]:
-    """A mesh that meshio reads (.msh, .vtk, .vtu, .inp, .xdmf), of one kind of cell."""
-    _file(path, allow_inverted, path.stat().st_mtime_ns)
-    yield Case(path.name, _load, {"physics": physics, "allow_inverted": allow_inverted}, frozenset({"file", physics}), source=path)
-
-
 @dataclass(frozen=True)
 class Judged:
-    """A problem, its family, and what every strategy takes on it, measured once for all techniques that meet it."""
+    """A problem and the family of its mesh, which is empty for a mesh of the user."""
 
     problem: Problem
     family: str
 
-    @functools.cached_property
-    def seconds(self) -> Seconds:
-        """Seconds of all strategies, in rounds."""
-        from .table import measured
 
-        _compiled()
-        return measured(self.problem, rounds=5, min_seconds=0.3)
+@dataclass(frozen=True)
+class Reading:
+    """What is assembled on the mesh."""
+
+    physics: Literal["poisson", "mass", "reaction-diffusion", "elasticity"] = parameter("poisson", "the equation that is assembled")
+    allow_inverted: bool = parameter(False, "whether inverted and flat elements are kept instead of refused")
+
+
+@assembly.read(Reading)
+def read(path: Path, how: Reading) -> Judged:
+    """A mesh of one kind of cell that meshio reads (.msh, .vtk, .vtu, .inp, .xdmf)."""
+    from .assembling.assembler import problem_of
+    from .meshes.mesh import read_mesh
+
+    return Judged(problem_of(read_mesh(path, allow_inverted=how.allow_inverted), how.physics), "")
+
+
+@assembly.own_cases
+def own_cases(judged: Judged, name: str, how: Reading) -> Iterator[Case]:
+    """The mesh with its equation."""
+    yield Case(name, parameters={"physics": how.physics, "allow_inverted": how.allow_inverted}, kinds=frozenset({"file", how.physics}))
+
+
+@assembly.example
+def example(folder: Path) -> Path:
+    """Four triangles around the middle of the unit square, as a Gmsh file of version 2.2."""
+    file = folder / "square.msh"
+    nodes = ["1 0 0 0", "2 1 0 0", "3 1 1 0", "4 0 1 0", "5 0.5 0.5 0"]
+    cells = [f"{k + 1} 2 2 1 1 {k + 1} {(k + 1) % 4 + 1} 5" for k in range(4)]
+    sections = {"MeshFormat": ["2.2 0 8"], "Nodes": [str(len(nodes)), *nodes], "Elements": [str(len(cells)), *cells]}
+    file.write_text("".join(f"${name}\n" + "\n".join(lines) + f"\n$End{name}\n" for name, lines in sections.items()))
+    return file
+
+
+def _seconds(case: Case) -> Seconds:
+    """Seconds of every strategy on the case's mesh, measured in rounds."""
+    from .selecting.table import measured
+
+    return measured(case.workload.problem, rounds=5, min_seconds=0.3)
 
 
 @assembly.run
 def run(technique: Technique, case: Case) -> Outcome:
     """Times every strategy on the mesh in turns, asks the technique which one it takes, and compares."""
-    from .elements import flops_per_element
-    from .selector import Selector
-    from .strategy import STRATEGIES, Strategy, strategy
+    from .assembling.strategy import STRATEGIES, Strategy, strategy
+    from .elements.elements import flops_per_element
+    from .selecting.selector import Selector
 
     judged: Judged = case.workload
-    _compiled()
+    known = case.once(_seconds)
     prediction = 0.0
     if isinstance(technique, Selector):
-        technique.pick(judged.problem, judged.family, judged.seconds)  # Loads and learns.
-        start = time.perf_counter()
-        taken = technique.pick(judged.problem, judged.family, judged.seconds)
-        prediction = 0.0 if technique.oracle else time.perf_counter() - start
+        technique.pick(judged.problem, judged.family, known)  # The first call loads the weights, or learns.
+        with Stopwatch() as watch:
+            taken = technique.pick(judged.problem, judged.family, known)
+        prediction = 0.0 if technique.oracle else watch.seconds
     else:
         assert isinstance(technique, Strategy)
         taken = technique
-    known = judged.seconds
     if taken.name in STRATEGIES and taken == strategy(taken.name):
-        seconds, setup, spread = known.numeric[taken.name], known.setup[taken.name], known.spread
+        seconds, setup = known.numeric[taken.name], known.setup[taken.name]
     else:
-        seconds, setup = _own(taken, judged.problem)
-        spread = known.spread
+        seconds, setup = _timed(taken, judged.problem)
     best = min(known.numeric[known.best], seconds)
     work = judged.problem
     values = {
@@ -133,65 +157,44 @@ def run(technique: Technique, case: Case) -> Outcome:
         "regret": seconds / best - 1,
         "gflops": flops_per_element(work.element, work.work.form) * work.elements / seconds / 1e9,
     }
-    return Outcome(values, noisy=spread > 4)
+    return Outcome(values, noisy=known.spread > 4)
 
 
 @assembly.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Seconds over the best strategy's, by case: one line a technique."""
+    """Seconds over those of the best strategy, by case, with one line per technique."""
     from armillary.figures import panels
 
-    lines = {}
-    for technique in result.techniques:
-        regrets = result.medians(technique, "regret")
-        lines[technique] = [(case, 1 + regrets[case]) for case in result.cases if case in regrets]
+    lines = {technique: [(case, 1 + regret) for case, regret in points] for technique, points in result.lines("regret").get("", {}).items()}
     return [panels({"": lines}, "Seconds over those of the best strategy", "mesh", "", log_y=True, columns=1)] if lines else []
 
 
-def _own(taken: Any, problem: Problem) -> tuple[float, float]:
+def _timed(taken: Strategy, problem: Problem) -> tuple[float, float]:
     """Seconds and preparation of a strategy that is not among the five at their defaults."""
-    from armillary.timing import timed
+    from .assembling.strategy import structure
 
-    from .strategy import structure
-
-    start = time.perf_counter()
-    prepared = taken.prepare(problem, structure(problem, None) if taken.symbolic else None)
-    setup = time.perf_counter() - start
+    with Stopwatch() as watch:
+        prepared = taken.prepare(problem, structure(problem, None) if taken.symbolic else None)
     prepared.numeric(problem.work.coefficients)
-    return timed(lambda: prepared.numeric(problem.work.coefficients), min_seconds=0.1, min_calls=5).median, setup
+    return timed(lambda: prepared.numeric(problem.work.coefficients), min_seconds=0.1).median, watch.seconds
 
 
 def _make(case: Case, rng: np.random.Generator) -> Judged:
-    from .assembler import problem_of
+    from .assembling.assembler import problem_of
     from .workload import Plan, build
 
     p = case.parameters
-    # Seeds from 1,000 on: none of the meshes that were learned from.
+    # The network learned from meshes with seeds below 1,000.
     plan = Plan(p["family"], p["cell"], p["element"], p["physics"], p["elements"], 1000 + int(rng.integers(1_000_000)))
     return Judged(problem_of(build(plan), p["physics"]), p["family"])
 
 
-def _load(case: Case, rng: np.random.Generator) -> Judged:
-    from .assembler import problem_of
-
-    assert case.source is not None
-    mesh = _file(case.source, case.parameters["allow_inverted"], case.source.stat().st_mtime_ns)
-    return Judged(problem_of(mesh, case.parameters["physics"]), "")
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, allow_inverted: bool, changed_ns: int) -> Any:
-    from .mesh import read_mesh
-
-    return read_mesh(path, allow_inverted=allow_inverted)
-
-
-@functools.cache
-def _compiled() -> None:
-    """Compiles every kernel on a mesh of a few elements; one compilation does for all elements and physics."""
-    from .assembler import problem_of
-    from .features import features
-    from .table import measured
+@assembly.warm_up
+def warm_up(technique: Technique, case: Case) -> None:
+    """Compiles every kernel on a mesh of a few elements; one compilation serves all elements and physics."""
+    from .assembling.assembler import problem_of
+    from .selecting.features import features
+    from .selecting.table import measured
     from .workload import Plan, build
 
     for physics in ("poisson", "elasticity"):

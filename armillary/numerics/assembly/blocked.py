@@ -11,16 +11,19 @@ International Journal for Numerical Methods in Engineering 85, 2011; bisection: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from .element_matrices import rows, scratch
-from .strategy import Prepared, Problem, Strategy, structure
-from .symbolic import Symbolic, find
+from armillary.kernels import loop, parallel_loop
+from armillary.parameters import parameter
+
+from .assembling.strategy import Prepared, Problem, Strategy, structure
+from .assembling.symbolic import Symbolic, find
+from .elements.element_matrices import rows, scratch
 
 
 class _Parts(NamedTuple):
@@ -46,7 +49,7 @@ class Blocked(Strategy):
 
     name = "blocked"
 
-    part_elements: int = field(default=4096, metadata={"doc": "elements of a part, about", "range": (16, 1_000_000)})
+    part_elements: int = parameter(4096, "the approximate number of elements per part", range=(16, 1_000_000))
 
     def prepare(self, problem: Problem, symbolic: Symbolic | None = None) -> Prepared:
         found = structure(problem, symbolic)
@@ -110,7 +113,7 @@ def _partition(cells: np.ndarray, pattern: Any, order: np.ndarray, part_ptr: np.
     return _Parts(order, part_ptr, places, entry_ptr, entries, entry_rows, shared, shared_ptr, by_entry)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _owners(cells, order, part_ptr, nodes):
     """The part that has all elements of a node; -1 where several have some, -2 where none has."""
     owner = np.full(nodes, -2, np.int64)
@@ -125,7 +128,7 @@ def _owners(cells, order, part_ptr, nodes):
     return owner
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _touch(cells, pattern, order, part_ptr, chunks, places, counts, found):
     a, parts = cells.shape[1], len(part_ptr) - 1
     mapped = pattern.positions.shape[0] > 0
@@ -148,14 +151,14 @@ def _touch(cells, pattern, order, part_ptr, chunks, places, counts, found):
             counts[p + 1] = count
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_loop(error_model="numpy")
 def _add_parts(work, pattern, parts, longest, chunks, terms, values):
     count = len(parts.part_ptr) - 1
     for chunk in prange(chunks):
         _add_some_parts(work, pattern.indptr, parts, longest, chunk * count // chunks, (chunk + 1) * count // chunks, terms, values)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _add_some_parts(work, indptr, parts, longest, first_part, last_part, terms, values):
     a, m = work.cells.shape[1], work.dofs
     gradient, volume, matrix = scratch(work)
@@ -190,7 +193,7 @@ def _add_some_parts(work, indptr, parts, longest, first_part, last_part, terms, 
                         values[start * m * m + r * length * m + (entry - start) * m + s] = buffer[(k * m + r) * m + s]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _merge(indptr, parts, m, terms, values):
     for k in prange(len(parts.shared)):
         entry = parts.shared[k]

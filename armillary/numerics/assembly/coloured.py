@@ -10,15 +10,18 @@ Journal of Parallel and Distributed Computing 69, 2009; greedy colouring by degr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from .element_matrices import rows, scratch
-from .strategy import Prepared, Problem, Strategy, structure
-from .symbolic import Symbolic, add, adjacency
+from armillary.kernels import loop, parallel_loop
+from armillary.parameters import parameter
+
+from .assembling.strategy import Prepared, Problem, Strategy, structure
+from .assembling.symbolic import Symbolic, add, adjacency
+from .elements.element_matrices import rows, scratch
 
 #: Elements of a colour below which one worker does them all: waking a second one costs more.
 _ALONE = 64
@@ -30,7 +33,7 @@ class Coloured(Strategy):
 
     name = "coloured"
 
-    balance: bool = field(default=True, metadata={"doc": "even the colours out after the greedy colouring"})
+    balance: bool = parameter(True, "whether colours are balanced after the greedy colouring")
 
     def prepare(self, problem: Problem, symbolic: Symbolic | None = None) -> Prepared:
         found = structure(problem, symbolic)
@@ -62,7 +65,7 @@ def greedy_colours(cells: np.ndarray, node_ptr: np.ndarray, node_elements: np.nd
     return colours
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _first_fit(cells, node_ptr, node_elements, order, most):
     a = cells.shape[1]
     colours = np.full(cells.shape[0], -1, np.int64)
@@ -81,7 +84,7 @@ def _first_fit(cells, node_ptr, node_elements, order, most):
     return colours
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _even_out(cells, node_ptr, node_elements, colours, sizes):
     a, count = cells.shape[1], len(sizes)
     target = cells.shape[0] / count
@@ -106,7 +109,7 @@ def _even_out(cells, node_ptr, node_elements, colours, sizes):
             sizes[best] += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _add_some(work, pattern, order, first, last, values):
     a = work.cells.shape[1]
     gradient, volume, matrix = scratch(work)
@@ -115,13 +118,13 @@ def _add_some(work, pattern, order, first, last, values):
         add(work, pattern, order[k], 0, a, matrix, values)
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_loop(error_model="numpy")
 def _add_one_colour(work, pattern, order, first, last, threads, values):
     for t in prange(threads):
         _add_some(work, pattern, order, first + t * (last - first) // threads, first + (t + 1) * (last - first) // threads, values)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _add_colours(work, pattern, order, pointers, threads, values):
     for c in range(len(pointers) - 1):
         if pointers[c + 1] - pointers[c] < _ALONE:

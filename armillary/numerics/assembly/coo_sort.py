@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from .element_matrices import rows, scratch
-from .strategy import Prepared, Problem, Strategy
-from .symbolic import Symbolic, balanced, sort
+from armillary.kernels import loop, parallel_loop
+
+from .assembling.strategy import Prepared, Problem, Strategy
+from .assembling.symbolic import Symbolic, balanced, sort
+from .elements.element_matrices import rows, scratch
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,14 @@ def summed(row: np.ndarray, column: np.ndarray, value: np.ndarray, size: int) ->
     return data, indices, indptr
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_loop(error_model="numpy")
 def _triplets(work, chunks, row, column, value):
     elements = work.cells.shape[0]
     for chunk in prange(chunks):
         _some_triplets(work, chunk * elements // chunks, (chunk + 1) * elements // chunks, row, column, value)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _some_triplets(work, first, last, row, column, value):
     a, m = work.cells.shape[1], work.dofs
     gradient, volume, matrix = scratch(work)
@@ -79,7 +81,7 @@ def _some_triplets(work, first, last, row, column, value):
                         k += 1
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _into_rows(row, column, value, size, chunks, columns, values):
     """Triplets by row, stable: where rows begin, columns and values."""
     count = len(row)
@@ -107,13 +109,13 @@ def _into_rows(row, column, value, size, chunks, columns, values):
     return begin, columns, values
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _into_columns(begin, columns, values, bounds, size, lengths):
     for chunk in prange(len(bounds) - 1):
         _sum_rows(begin, columns, values, bounds[chunk], bounds[chunk + 1], size, lengths)
 
 
-@njit(cache=True, nogil=True)
+@loop
 def _sum_rows(begin, columns, values, first, last, size, lengths):
     """Leaves the different columns of each row, sorted, and their sums at its beginning."""
     # Invariant: sums[j] belongs to row i exactly where owner[j] == i.
@@ -136,7 +138,7 @@ def _sum_rows(begin, columns, values, first, last, size, lengths):
         lengths[i + 1] = end - start
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _close_up(begin, columns, values, indptr, bounds, data, indices):
     for chunk in prange(len(bounds) - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):

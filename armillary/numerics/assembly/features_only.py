@@ -8,7 +8,7 @@ Friedman: Greedy function approximation: a gradient boosting machine, Annals of 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -16,21 +16,22 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .choice import shipped_table
-from .features import features
-from .selector import Selector
-from .strategy import STRATEGIES, Problem, Strategy, strategy
-from .table import Seconds, Table, fold_of
+from .assembling.strategy import STRATEGIES, Problem, Strategy, strategy
+from .selecting.choice import shipped_table
+from .selecting.features import features
+from .selecting.selector import Selector
+from .selecting.table import Seconds, Table, fold_of
 
 
 @dataclass(frozen=True)
 class FeaturesOnly(Selector):
     """Boosted trees on numbers alone."""
 
-    trees: int = field(default=200, metadata={"doc": "trees for each strategy", "range": (1, 10_000)})
-    depth: int = field(default=3, metadata={"doc": "depth of a tree", "range": (1, 20)})
-    rate: float = field(default=0.05, metadata={"doc": "learning rate", "range": (1e-4, 1)})
+    trees: int = parameter(200, "the number of trees per strategy", range=(1, 10_000))
+    depth: int = parameter(3, "the largest depth of a tree", range=(1, 20))
+    rate: float = parameter(0.05, "the learning rate", range=(1e-4, 1))
 
     def pick(self, problem: Problem, family: str, seconds: Seconds | None = None) -> Strategy:
         learned = _learned(fold_of(family), self.trees, self.depth, self.rate)

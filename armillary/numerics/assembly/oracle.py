@@ -1,4 +1,4 @@
-"""The oracle runs all strategies and names the fastest: what no selector can pass.
+"""The oracle runs all strategies and names the fastest, so that no selector can do better.
 
 The virtual best solver of algorithm selection: Rice, The algorithm selection problem, Advances in Computers 15, 1976.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .selector import Selector
-from .strategy import Problem, Strategy, strategy
-from .table import Seconds, measured
+from .assembling.strategy import Problem, Strategy, strategy
+from .selecting.selector import Selector
+from .selecting.table import Seconds, measured
 
 
 @dataclass(frozen=True)
 class Oracle(Selector):
-    """The best of all, known afterwards."""
+    """The best strategy, known after all have run."""
 
     oracle = True
 

@@ -10,15 +10,16 @@ A Pattern-Aware Finite Element Matrix Assembly Method on GPUs, IEEE CLUSTER 2025
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from armillary.arena import Claim, Gain, Kind, Level
+from armillary.parameters import parameter
 
-from .choice import choose_for
-from .selector import Selector
-from .strategy import Problem, Strategy
-from .table import Seconds
+from .assembling.strategy import Problem, Strategy
+from .selecting.choice import choose_for
+from .selecting.selector import Selector
+from .selecting.table import Seconds
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,22 @@ class PatternAware(Selector):
         ),
         Claim(
             "accuracy", by=Level(at_least=0.85), on=Kind("held-out"), part=0.7, says="remarkable prediction accuracy", source="abstract",
-            why="the abstract gives no figure; 0.85 on families never learned from counts as held, 0.7 in part, ties within 5 % are right",
+            why="the abstract gives no figure; 0.85 on unseen families counts as held and 0.7 in part, and ties within 5 % count as right",
         ),
         Claim(
-            "regret", by=Level(at_most=0.05), on=Kind("held-out"), says="at most 5 % slower than the best strategy, mean over meshes",
+            "regret", by=Level(at_most=0.05), on=Kind("held-out"),
+            says="at most 5 % slower than the best strategy, as a mean over meshes",
             source="our reading of the same sentence",
         ),
         Claim(
             "seconds", over="always-best-on-average", by=Gain(ratio=(1.0, None)), on=Kind("held-out"),
-            says="looking at the mesh beats the strategy that is best on average", source="our reading of the paper's idea",
+            says="inspecting the mesh beats the strategy that is best on average", source="our reading of the paper's idea",
         ),
     )  # fmt: skip
 
-    reuse: int = field(default=0, metadata={"doc": "assemblies that share one preparation; 0: it does not count", "range": (0, 10**9)})
-    hybrid: bool = field(
-        default=False, metadata={"doc": "set elements at nodes of high valence apart where that is predicted to gain 10 %"}
-    )
-    weights: str = field(default="", metadata={"doc": "an .npz that train wrote, instead of the package's own"})
+    reuse: int = parameter(0, "the number of assemblies that share one preparation; 0 leaves preparation out", range=(0, 10**9))
+    hybrid: bool = parameter(False, "whether elements at nodes of high valence are assembled apart where that is predicted to gain 10 %")
+    weights: str = parameter("", "an .npz that `armillary assembly train` wrote, instead of the package's own weights")
 
     def pick(self, problem: Problem, family: str, seconds: Seconds | None = None) -> Strategy:
         return choose_for(problem, reuse=self.reuse, weights=self.weights or None, family=family, hybrid=self.hybrid).made

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from .element_matrices import rows, scratch
-from .strategy import Prepared, Problem, Strategy, structure
-from .symbolic import Symbolic, add, balanced
+from armillary.kernels import loop, parallel_loop
+
+from .assembling.strategy import Prepared, Problem, Strategy, structure
+from .assembling.symbolic import Symbolic, add, balanced
+from .elements.element_matrices import rows, scratch
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ class RowGather(Strategy):
         return Prepared(numeric, {"redundancy": problem.element.nodes})
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_loop(error_model="numpy")
 def _gather(work, pattern, bounds, values):
     for chunk in prange(len(bounds) - 1):
         _gather_some(work, pattern, bounds[chunk], bounds[chunk + 1], values)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _gather_some(work, pattern, first, last, values):
     a, block = work.cells.shape[1], work.dofs * work.dofs
     gradient, volume, matrix = scratch(work)

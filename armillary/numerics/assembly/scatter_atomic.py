@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from .element_matrices import rows, scratch
-from .strategy import Prepared, Problem, Strategy, structure
-from .symbolic import Symbolic, add
+from armillary.kernels import loop, parallel_loop
+
+from .assembling.strategy import Prepared, Problem, Strategy, structure
+from .assembling.symbolic import Symbolic, add
+from .elements.element_matrices import rows, scratch
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,14 @@ class ScatterAtomic(Strategy):
         return Prepared(numeric, {"copies": numba.get_num_threads()})
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@parallel_loop(error_model="numpy")
 def _scatter(work, pattern, values):
     elements, threads = work.cells.shape[0], values.shape[0]
     for t in prange(threads):
         _scatter_some(work, pattern, t * elements // threads, (t + 1) * elements // threads, values[t])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@loop(error_model="numpy")
 def _scatter_some(work, pattern, first, last, values):
     gradient, volume, matrix = scratch(work)
     values[:] = 0.0
@@ -57,7 +59,7 @@ def _scatter_some(work, pattern, first, last, values):
         add(work, pattern, e, 0, work.cells.shape[1], matrix, values)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@parallel_loop
 def _reduce(values):
     threads, size = values.shape
     chunks = threads

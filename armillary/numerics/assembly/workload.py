@@ -13,8 +13,8 @@ import numpy as np
 from armillary.errors import unknown
 from armillary.streams import stream
 
-from . import grids
-from .mesh import Mesh, quadratic
+from .meshes import grids
+from .meshes.mesh import Mesh, quadratic
 
 FAMILIES = (
     "structured", "perturbed", "renumbered", "rcm", "hilbert", "refined-point", "refined-curve", "delaunay-uniform", "delaunay-clustered",

@@ -15,18 +15,19 @@ Guaranteed DGEMM Accuracy While Using Reduced Precision Tensor Cores Through Ext
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from armillary import arrays
 from armillary.arena import Claim, Gain, Kind, Level
 from armillary.arrays.exact import MOST_INNER
+from armillary.parameters import parameter
 
-from .digit_products import multiply, products
-from .looking import look
-from .method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
+from .digits.digit_products import multiply, products
+from .digits.looking import look
+from .digits.slices import cut, slices_for
 from .native import Native
-from .slices import cut, slices_for
+from .products.method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,9 @@ class Adp(Method):
         ),
     )  # fmt: skip
 
-    max_slices: int = field(default=10, metadata={"doc": "most digits; float64 where more are needed", "range": (2, 20)})
-    slices: int = field(
-        default=0, metadata={"doc": "digits whatever the exponents say (7 is 55 bits, 5 is 40); 0 asks them", "range": (0, 20)}
-    )
-    block: int = field(default=0, metadata={"doc": "inner indices per block of the coarse span; 0 chooses", "range": (0, 4096)})
+    max_slices: int = parameter(10, "the largest number of digits; where more are needed, the product is float64's own", range=(2, 20))
+    slices: int = parameter(0, "a fixed number of digits (7 are 55 bits, 5 are 40); 0 takes what the exponents require", range=(0, 20))
+    block: int = parameter(0, "the number of inner indices per block of the coarse span; 0 chooses", range=(0, 4096))
 
     def multiply(self, a: arrays.Array, b: arrays.Array) -> tuple[arrays.Array, Info]:
         empty = empty_product(a, b)

@@ -3,57 +3,58 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase, Result, parameter
 
 if TYPE_CHECKING:
     import numpy as np
 
     from armillary.cluster import Device
-    from armillary.study import Result
 
-    from .method import Method
+    from .products.method import Method
     from .workload import Pair
 
 _COMPUTED = frozenset({"computed"})
 _MODELLED = frozenset({"modelled"})
-_GRADES = "3: every entry within 2·k·u·(|A||B|); 2: by norms of row and column; 1: by norms of the matrices; 0: worse"
+_GRADES = "3 if every entry is within 2·k·u·(|A||B|), 2 if relative to norms of row and column, 1 to norms of the matrices, else 0"
 
 gemm = Arena(
     "numerics/gemm",
     question="Can my float64 product run on int8 units without losing accuracy, for my matrices, and is it faster?",
     metrics=[
-        Metric("tflops", unit="TFLOP/s", better="higher", kind="measured", on=_COMPUTED, doc="2·m·n·k per second, whatever it took inside"),
+        Metric("tflops", unit="TFLOP/s", better="higher", kind="measured", on=_COMPUTED,
+               doc="2·m·n·k per second, whatever the method computes inside"),
         Metric("error_u", better="lower", kind="measured", steady=True, on=_COMPUTED, unbounded=True,
-               doc="largest |Ĉ − C| / (u·(|A||B|)) of an entry"),
+               doc="largest |Ĉ − C| / (u·(|A||B|)) of any entry"),
         Metric("grade", better="higher", kind="measured", steady=True, scale="difference", on=_COMPUTED, doc=_GRADES),
         Metric("gemms", better="lower", kind="measured", steady=True, on=_COMPUTED,
-               doc="low-precision matrix products; 1 for the native one"),
-        Metric("overhead", better="lower", kind="measured", scale="difference", on=_COMPUTED, doc="share of time to look and decide"),
-        Metric("fallback", better=None, kind="measured", steady=True, on=_COMPUTED, doc="1 where native float64 was taken instead"),
-        Metric("modelled_speedup", better="higher", kind="modelled", on=_MODELLED, doc="over native float64 at 55 bits"),
+               doc="number of low-precision matrix products, which is 1 for the native one"),
+        Metric("overhead", better="lower", kind="measured", scale="difference", on=_COMPUTED,
+               doc="share of the time that goes into inspecting and deciding"),
+        Metric("fallback", better=None, kind="measured", steady=True, on=_COMPUTED, doc="1 where native float64 was used instead"),
+        Metric("modelled_speedup", better="higher", kind="modelled", on=_MODELLED, doc="speed-up over native float64 at 55 bits"),
     ],
     techniques={
         "adp": ".adp:Adp",
-        "ozaki1-signed": ".ozaki1:Ozaki1Signed",
+        "ozaki1-signed": ".ozaki1_signed:Ozaki1Signed",
         "ozaki2": ".ozaki2:Ozaki2",
         "native": ".native:Native",
-        "float32": ".native:Float32",
+        "float32": ".float32:Float32",
         "double-double": ".double_double:DoubleDouble",
-        "bf16x9": ".float32_split:Bf16x9",
-        "tf32x3": ".float32_split:Tf32x3",
+        "bf16x9": ".bf16x9:Bf16x9",
+        "tf32x3": ".tf32x3:Tf32x3",
     },
     papers={"adp": "adp-ozaki"},
     baseline="native",
     tradeoff=("error_u", "tflops"),
-    uses=("armillary.arrays",),
     warmup=True,
-    constants=[Constant("int8 efficiency", 0.7, "", "share of the data sheet's int8 rate that large products reach; stated by the model")],
+    constants=[Constant("int8 efficiency", 0.7, "", "share of the data sheet's int8 rate that large products reach, assumed")],
 )  # fmt: skip
 
 SIZES = {"tiny": 32, "small": 256, "large": 1024}
@@ -66,7 +67,7 @@ _PLAIN = ("uniform", "wide-0", "integers")
 
 @gemm.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Every family of matrices on the host, sizes on a CUDA device, and machines from their data sheets."""
+    """Every family of matrices on the host, three sizes on a CUDA device, and machines modelled from their data sheets."""
     from .workload import FAMILIES
 
     for family in FAMILIES:
@@ -80,42 +81,64 @@ def cases(scale: str) -> Iterator[Case]:
             yield Case(f"model-{machine}-{n}", _nothing, {"machine": machine, "n": n}, frozenset({"modelled", machine}))
 
 
-@gemm.read
-def read(path: Path, *, b: str = "") -> Iterator[Case]:
-    """Two matrices in files (.npy, .npz, .mtx); without `b` the product of the one with its transpose."""
-    if b:
-        _file(Path(b), Path(b).stat().st_mtime_ns if Path(b).exists() else 0)
-    _file(path, path.stat().st_mtime_ns)
-    yield Case(path.name, _load, {"b": b}, frozenset({"computed", "file"}), source=path)
+@dataclass(frozen=True)
+class Reading:
+    """Which matrices are multiplied."""
+
+    b: str = parameter("", "the file of the right-hand matrix; without it the first one is multiplied by its transpose", file=True)
+
+
+@gemm.read(Reading)
+def read(path: Path, how: Reading) -> Pair:
+    """Matrices in files (.npy, .npz, .mtx)."""
+    a = _matrix(path)
+    return a, _matrix(Path(how.b)) if how.b else a.T.copy()
+
+
+@gemm.own_cases
+def own_cases(pair: Pair, name: str, how: Reading) -> Iterator[Case]:
+    """One product."""
+    yield Case(name, kinds=frozenset({"computed", "file"}))
+
+
+@gemm.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Two matrices as NumPy files."""
+    import numpy as np
+
+    for name, shape in (("a.npy", (4, 3)), ("b.npy", (3, 5))):
+        np.save(folder / name, np.arange(12.0 if name == "a.npy" else 15.0).reshape(shape))
+    return folder / "a.npy", {"b": str(folder / "b.npy")}
 
 
 @gemm.run
 def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
-    """Multiplies against the clock, then compares with the product in twice the precision."""
+    """Multiplies against the clock and compares with the product in double-double precision."""
     if "modelled" in case.kinds:
         return _modelled(method, case)
     from armillary import arrays
+    from armillary.timing import timed
 
-    from .grading import accuracy
-    from .method import check_pair
+    from .products.grading import accuracy
+    from .products.method import check_pair
 
     if "gpu" in case.kinds and not _cuda():
         return NotForThisCase("needs PyTorch with a CUDA device")
     a, b = case.workload
     check_pair(a, b)
     left, right = _on_device(a, b) if "gpu" in case.kinds else (a, b)
-    timing = arrays.timed(lambda: method.multiply(left, right), left, repeats=5)
+    timing = timed(lambda: method.multiply(left, right), left, min_seconds=0, min_calls=5)
     product, info = method.multiply(left, right)
     arrays.synchronise(left)
-    # Twice the precision on the host takes n³ slow steps, so that of a large product some rows are looked at.
+    # The double-double reference costs n³ slow steps, so for large products only a sample of rows is checked.
     rows = _sample(case, a.shape[0], a.shape[1] * b.shape[1])
     found = accuracy(arrays.to_host(product)[rows], a[rows], b)
     return {
-        "tflops": 2 * a.shape[0] * a.shape[1] * b.shape[1] / timing.median_s / 1e12,
+        "tflops": 2 * a.shape[0] * a.shape[1] * b.shape[1] / timing.median / 1e12,
         "error_u": found.error_u,
         "grade": found.grade,
         "gemms": info.gemms or 1,
-        "overhead": min(1.0, info.overhead_s / timing.median_s),
+        "overhead": min(1.0, info.overhead_s / timing.median),
         "fallback": float(bool(info.fallback)),
     }
 
@@ -135,9 +158,9 @@ def _modelled(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
     from armillary.cluster import preset
 
     from .adp import Adp
-    from .digit_products import products
+    from .digits.digit_products import products
     from .native import Native
-    from .ozaki1 import Ozaki1Signed
+    from .ozaki1_signed import Ozaki1Signed
     from .ozaki2 import Ozaki2
 
     shapes = {Adp: (products(7), 7), Ozaki1Signed: (products(8), 8), Ozaki2: (16, 15)}
@@ -155,17 +178,12 @@ def _modelled(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
 
 @gemm.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Error by family, one line a technique."""
-    from armillary.figures import panels
+    """Error by family, one line per technique."""
 
-    families = [name for name, facts in result.cases.items() if "accuracy" in facts["kinds"]]
-    if len(families) < 2:
-        return []
-    lines = {}
-    for technique in result.techniques:
-        medians = result.medians(technique, "error_u")
-        lines[technique] = [(name, max(medians[name], 1e-3)) for name in families if name in medians and medians[name] < 1e300]
-    return [panels({"": lines}, "Error in u·(|A||B|), by family", "family", "error", log_y=True)]
+    def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        return ("", case) if "accuracy" in facts["kinds"] else None
+
+    return result.panels("Error in u·(|A||B|), by family", "error_u", place, x="family", y="error", log_y=True, least_points=2)
 
 
 def _make(case: Case, rng: np.random.Generator) -> Pair:
@@ -178,15 +196,7 @@ def _nothing(case: Case, rng: np.random.Generator) -> None:
     return None
 
 
-def _load(case: Case, rng: np.random.Generator) -> Pair:
-    assert case.source is not None
-    a = _file(case.source, case.source.stat().st_mtime_ns)
-    other = Path(case.parameters["b"]) if case.parameters["b"] else None
-    return a, a.T.copy() if other is None else _file(other, other.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed_ns: int) -> np.ndarray:
+def _matrix(path: Path) -> np.ndarray:
     import numpy as np
 
     from ..matrix_files import read_dense

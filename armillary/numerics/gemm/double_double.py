@@ -1,4 +1,4 @@
-"""Products with twice float64's precision: what accuracy can be had, and what errors are measured against.
+"""Products with twice float64's precision, which errors are measured against.
 
 Every product and sum is kept with its exact error (Dekker, Knuth), so that an entry is off by about inner · 2^−104 of Σ|a||b|. Rows and
 columns are scaled by powers of two first, so that nothing overflows on the way.
@@ -13,15 +13,16 @@ import numpy as np
 
 from armillary import arrays
 from armillary.arena import NotForThisCase
+from armillary.kernels import parallel_loop
 
-from .exponents import exponents
-from .method import NOT_FINITE, Info, Method, empty_product, finite
+from .digits.exponents import exponents
 from .native import Native
+from .products.method import NOT_FINITE, Info, Method, empty_product, finite
 
 
 @dataclass(frozen=True)
 class DoubleDouble(Method):
-    """Twice the precision on the host, rounded once. Dekker: A floating-point technique for extending the available precision. 1971."""
+    """A product in twice the precision, rounded once. Dekker: A floating-point technique for extending the available precision. 1971."""
 
     def multiply(self, a: arrays.Array, b: arrays.Array) -> tuple[arrays.Array, Info]:
         if arrays.kind_of(a, b) != "numpy":
@@ -49,7 +50,7 @@ def _top(x: np.ndarray, axis: int) -> np.ndarray:
     return np.where(top < -2000, 0, top)
 
 
-@numba.njit(cache=True, parallel=True)
+@parallel_loop(nogil=False)
 def _dots(a, b):
     """Rows of `a` by rows of `b`, as unevaluated sums of two."""
     high = np.empty((a.shape[0], b.shape[0]))

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from armillary import arrays
 from armillary.arrays.exact import MOST_INNER
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .exponents import exponents
-from .looking import look
-from .method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
+from .digits.exponents import exponents
+from .digits.looking import look
+from .digits.slices import SIGNIFICAND
 from .native import Native
-from .slices import SIGNIFICAND
+from .products.method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty_product, finite
 
 #: Pairwise coprime, and small enough that symmetric residues are int8.
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181, 179, 173)
@@ -68,9 +69,9 @@ def weights(count: int) -> _Weights:
 class Ozaki2(Method):
     """One int8 product for each of some 15 moduli."""
 
-    moduli: int = field(default=0, metadata={"doc": "how many moduli; 0 takes as many as the exponents ask for", "range": (0, len(MODULI))})
-    scaling: Literal["fast", "accurate"] = field(
-        default="fast", metadata={"doc": "how Σ|a||b| is bounded: by norms, or by a product of magnitudes"}
+    moduli: int = parameter(0, "the number of moduli; 0 takes as many as the exponents require", range=(0, len(MODULI)))
+    scaling: Literal["fast", "accurate"] = parameter(
+        "fast", "whether Σ|a||b| is bounded by norms (fast) or by a product of magnitudes (accurate)"
     )
 
     def multiply(self, a: arrays.Array, b: arrays.Array) -> tuple[arrays.Array, Info]:

@@ -1,4 +1,4 @@
-"""Pairs of matrices that are easy, hard and nasty for products in fixed point."""
+"""Pairs of matrices that are easy, hard or treacherous for products in fixed point."""
 
 from __future__ import annotations
 

@@ -6,14 +6,17 @@ Applegate, Díaz, Hinder, Lu, Lubin, O'Donoghue, Schudy: Practical large-scale l
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from . import kkt, steps
-from .method import Method
-from .problem import LinearProgram, Solution, Status
-from .scaled import scaled, sides
+from armillary.parameters import parameter
+
+from .first_order import steps
+from .first_order.scaled import scaled, sides
+from .program import kkt
+from .program.method import Method
+from .program.problem import LinearProgram, Solution, Status
 
 LOOK = 64
 _SUFFICIENT, _NECESSARY, _LONG = 0.2, 0.8, 0.36
@@ -23,11 +26,9 @@ _SUFFICIENT, _NECESSARY, _LONG = 0.2, 0.8, 0.36
 class PdlpAverage(Method):
     """Adaptive steps, restarted from the average or the last point, whichever is better."""
 
-    tolerance: float = field(default=1e-6, metadata={"doc": "relative residuals and gap that end it", "range": (1e-12, 0.1)})
-    most: int = field(default=1_000_000, metadata={"doc": "most iterations", "range": (1, None)})
-    ray_tolerance: float = field(
-        default=1e-8, metadata={"doc": "what a proof of infeasibility may lack, of its value", "range": (0.0, 1.0)}
-    )
+    tolerance: float = parameter(1e-6, "relative residuals and gap at which the method stops", range=(1e-12, 0.1))
+    most: int = parameter(1_000_000, "the largest number of iterations", range=(1, None))
+    ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
 
     def solve(self, lp: LinearProgram) -> Solution:
         start = time.perf_counter()

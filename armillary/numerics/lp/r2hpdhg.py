@@ -9,19 +9,21 @@ Lu, Yang: Restarted Halpern PDHG for linear programming (r²HPDHG). 2024; its co
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary.arrays import to_host
 from armillary.comm import Communicator
+from armillary.parameters import parameter
 
-from . import kkt, steps
-from .method import Method
-from .placement import Placed, place, placed
-from .problem import Array, LinearProgram, Solution, Status
-from .scaled import Scaled, length, norm2, scaled
+from .first_order import steps
+from .first_order.placement import Placed, place, placed
+from .first_order.scaled import Scaled, length, norm2, scaled
+from .program import kkt
+from .program.method import Method
+from .program.problem import Array, LinearProgram, Solution, Status
 
 #: Steps between two looks at the errors.
 LOOK = 200
@@ -36,11 +38,9 @@ _PROPORTIONAL, _INTEGRAL, _SMOOTHING = 0.99, 0.01, 0.3
 class R2Hpdhg(Method):
     """Restarted reflected Halpern steps."""
 
-    tolerance: float = field(default=1e-6, metadata={"doc": "relative residuals and gap that end it", "range": (1e-12, 0.1)})
-    most: int = field(default=2_000_000, metadata={"doc": "most iterations", "range": (1, None)})
-    ray_tolerance: float = field(
-        default=1e-8, metadata={"doc": "what a proof of infeasibility may lack, of its value", "range": (0.0, 1.0)}
-    )
+    tolerance: float = parameter(1e-6, "relative residuals and gap at which the method stops", range=(1e-12, 0.1))
+    most: int = parameter(2_000_000, "the largest number of iterations", range=(1, None))
+    ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
 
     def solve(
         self, lp: LinearProgram, near: tuple[Array, Array] | None = None, *, xp: Any = None, comm: Communicator | None = None

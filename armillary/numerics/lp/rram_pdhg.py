@@ -1,11 +1,11 @@
 """PDHG in analogue memory: the matrix is written into crossbars once, and every iteration reads it twice.
 
 M = [[0, K], [Kᵀ, 0]] is programmed, so that one array serves both products: M·(y; 0) holds Kᵀy and M·(0; x) holds Kx. Its largest
-eigenvalue is K's norm and is found by Lanczos through the same noisy reads, with a margin. Noise is met by step margins, averages,
-restarts and errors that are taken digitally.
+eigenvalue is K's norm, which Lanczos finds through the same noisy reads, with a margin. Step margins, averages, restarts and digitally
+computed errors deal with the noise.
 
-From the paper: the symmetric matrix, programming once, in-memory norm, the device table. Our design: the loop of `analog_loop`, replicate
-reads, error correction by a second array, and the polish.
+The symmetric matrix, programming once, the in-memory norm and the device table come from the paper. The loop of `analog_loop`, replicate
+reads, error correction by a second array, and the polish are our design.
 
 From GPUs to RRAMs: Distributed In-Memory Primal-Dual Hybrid Gradient Method for Solving Large-Scale Linear Optimization Problem. arXiv
 2509.21137, 2025.
@@ -14,7 +14,7 @@ From GPUs to RRAMs: Distributed In-Memory Primal-Dual Hybrid Gradient Method for
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,13 +22,14 @@ import numpy as np
 from armillary.arena import Claim, Gain, Kind, Level
 from armillary.crossbar import Converters, Crossbar
 from armillary.crossbar.cells import device as find_device
+from armillary.parameters import parameter
 
-from . import analog_loop
-from .method import Method
-from .problem import Array, LinearProgram, Solution
-from .scaled import scaled
+from .first_order import analog_loop
+from .first_order.scaled import scaled
+from .program.method import Method
+from .program.problem import Array, LinearProgram, Solution
 
-#: Most steps of Lanczos, and how close its bound must come to end it earlier.
+#: The largest number of Lanczos steps, and the relative bound at which they end earlier.
 _LANCZOS, _CLOSE = 100, 1e-7
 
 
@@ -40,38 +41,36 @@ class RramPdhg(Method):
         Claim(
             "objective_error", by=Level(at_most=1e-2), on=Kind("analog"), honest=(None, 1e-2), part=5e-2,
             says="accuracy comparable with a GPU's",
-            why="the paper shows errors of its own instances; a hundredth of the objective is what its figures come to",
+            why="the paper shows the errors of its own instances, which amount to about a hundredth of the objective",
         ),
         Claim(
             "energy_J", over="r2hpdhg", by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, None), part=10,
-            says="up to a thousand times less energy than a GPU", why="programming counts too, once, on programs of hundreds of rows",
+            says="up to a thousand times less energy than a GPU", why="programming the cells counts too, once per program",
         ),
         Claim(
             "energy_J", over=("highs-simplex", "highs-ipm"), by=Gain(ratio=(1.0, None)), on=Kind("analog"),
-            says="less energy than one core of a CPU that runs the better of HiGHS's methods (ours: at these sizes the harder rival)",
+            says="less energy than one CPU core that runs the better of HiGHS's methods (our claim, as this is the harder rival)",
         ),
         Claim(
             "latency_s", over="r2hpdhg", by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, None), part=10,
-            says="up to a thousand times faster than a GPU", why="programming counts too, once, on programs of hundreds of rows",
+            says="up to a thousand times faster than a GPU", why="programming the cells counts too, once per program",
         ),
     )  # fmt: skip
 
-    device: str = field(default="EpiRAM", metadata={"doc": "kind of cell"})
-    tile: int = field(default=256, metadata={"doc": "rows and columns of an array", "range": (1, 4096)})
-    correct: int = field(default=1, metadata={"doc": "further arrays that hold what the first ones missed", "range": (0, 2)})
-    verify: int = field(default=10, metadata={"doc": "most corrections of a cell when writing", "range": (0, 100)})
-    replicates: int = field(default=1, metadata={"doc": "reads averaged for each product", "range": (1, 64)})
-    converter_bits: int = field(default=8, metadata={"doc": "bits of the converters in and out; 0 is exact", "range": (0, 16)})
-    ideal: bool = field(default=False, metadata={"doc": "cells without noise and with unlimited levels"})
-    polish: bool = field(default=False, metadata={"doc": "finish digitally by r2hpdhg from where noise stops it"})
-    tolerance: float = field(default=1e-4, metadata={"doc": "relative residuals and gap that end it", "range": (1e-12, 0.1)})
-    most: int = field(default=20_000, metadata={"doc": "most iterations", "range": (1, None)})
-    ray_tolerance: float = field(
-        default=1e-8, metadata={"doc": "what a proof of infeasibility may lack, of its value", "range": (0.0, 1.0)}
-    )
+    device: str = parameter("EpiRAM", "the kind of memory cell")
+    tile: int = parameter(256, "the number of rows and columns of an array", range=(1, 4096))
+    correct: int = parameter(1, "the number of further arrays, which hold what the first ones missed", range=(0, 2))
+    verify: int = parameter(10, "the largest number of corrections of a cell when it is written", range=(0, 100))
+    replicates: int = parameter(1, "the number of reads that are averaged for each product", range=(1, 64))
+    converter_bits: int = parameter(8, "bits of the input and output converters; 0 means exact", range=(0, 16))
+    ideal: bool = parameter(False, "whether cells have no noise and unlimited levels")
+    polish: bool = parameter(False, "whether r2hpdhg finishes digitally from the point at which noise stops the method")
+    tolerance: float = parameter(1e-4, "relative residuals and gap at which the method stops", range=(1e-12, 0.1))
+    most: int = parameter(20_000, "the largest number of iterations", range=(1, None))
+    ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
 
     def solve(self, lp: LinearProgram, comm: Any = None) -> Solution:
-        """The solution; with `comm` the arrays are dealt over its ranks, and all ranks call together and get the same."""
+        """The solution. With `comm` the arrays are distributed over its ranks, all of which make the call and get the same answer."""
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
         if quick is not None:
@@ -124,7 +123,7 @@ class RramPdhg(Method):
             beside.append(size)
             k = len(diagonal)
             values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: k - 1], 1) + np.diag(beside[: k - 1], -1))
-            # Ritz values lie inside the spectrum; the residual says by how much the largest may fall short.
+            # Ritz values lie inside the spectrum, and the residual bounds by how much the largest one falls short.
             norm, short = float(max(-values[0], values[-1])), size * float(abs(vectors[-1, -1]))
             if short <= _CLOSE * norm:
                 break

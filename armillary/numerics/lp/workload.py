@@ -9,7 +9,7 @@ from scipy.sparse import block_array, coo_array, csr_array, eye_array, kron, ran
 
 from armillary.errors import unknown
 
-from .problem import LinearProgram
+from .program.problem import LinearProgram
 
 _INF = np.inf
 #: SciPy's types ask for more of these than SciPy does.

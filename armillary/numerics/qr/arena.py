@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from armillary.comm import Communicator
-    from armillary.study import Result
 
-    from .method import Method
+    from .factors.method import Method
 
 _MEASURED, _SIMULATED = frozenset({"measured"}), frozenset({"simulated"})
-_RATES = "flops a second over a product's, 64 columns on one core with OpenBLAS 0.3.31, measured"
+_RATES = "rate of the kernel over that of a matrix product, measured for 64 columns on one core with OpenBLAS 0.3.31"
 
 qr = Arena(
     "numerics/qr",
     question="Which QR for my tall-and-skinny matrix on p ranks: fast, and still orthogonal when it is ill-conditioned?",
     metrics=[
-        Metric("seconds", unit="s", kind="measured", on=_MEASURED, unbounded=True, doc="of the slowest rank, with the checks of the input"),
+        Metric("seconds", unit="s", kind="measured", on=_MEASURED, unbounded=True,
+               doc="time of the slowest rank, including the checks of the input"),
         Metric("orthogonality", kind="measured", steady=True, on=_MEASURED, unbounded=True,
                doc="‖I − QᴴQ‖ (Frobenius); infinite after a breakdown"),
         Metric("residual", kind="measured", steady=True, on=_MEASURED, unbounded=True,
                doc="‖A − QR‖/‖A‖ (Frobenius); infinite after a breakdown"),
         Metric("stable", better="higher", kind="measured", steady=True, scale="difference", on=_MEASURED,
-               doc="1 where both are at most 1e-14·√n"),
-        Metric("failed", kind="measured", steady=True, scale="difference", on=_MEASURED, doc="1 where the method broke down and said so"),
-        Metric("collectives", kind="by case", doc="calls in which all ranks take part, a tree twice; without the check of the input"),
+               doc="1 where orthogonality and residual are both at most 1e-14·√n"),
+        Metric("failed", kind="measured", steady=True, scale="difference", on=_MEASURED,
+               doc="1 where the method broke down and reported it"),
+        Metric("collectives", kind="by case",
+               doc="calls in which all ranks take part; a tree counts twice, the check of the input does not count"),
         Metric("bytes_per_rank", unit="B", kind="by case", scale="difference",
-               doc="sent by the rank that sends most: a tree's messages, an allreduce's payload once"),
-        Metric("simulated_seconds", unit="s", kind="simulated", on=_SIMULATED, doc="on perlmutter-cpu, 128 ranks a node"),
+               doc="bytes sent by the rank that sends most; an allreduce counts its payload once, a tree all its messages"),
+        Metric("simulated_seconds", unit="s", kind="simulated", on=_SIMULATED, doc="time on perlmutter-cpu with 128 ranks per node"),
     ],
     techniques={
         "lu-cholqr2": ".lu_cholqr2:LuCholQr2",
-        "lu-cholqr": ".lu_cholqr2:LuCholQr",
+        "lu-cholqr": ".lu_cholqr:LuCholQr",
         "cholqr": ".cholqr:CholQr",
-        "cholqr2": ".cholqr:CholQr2",
-        "scholqr3": ".cholqr:ScholQr3",
+        "cholqr2": ".cholqr2:CholQr2",
+        "scholqr3": ".scholqr3:ScholQr3",
         "tsqr": ".tsqr:Tsqr",
         "householder": ".householder:Householder",
         "mgs": ".mgs:Mgs",
@@ -52,7 +56,6 @@ qr = Arena(
     papers={"lu-cholqr2": "lu-cholesky-qr"},
     baseline="tsqr",
     tradeoff=("orthogonality", "seconds"),
-    uses=("armillary.arrays", "armillary.comm"),
     constants=[
         Constant("Gram efficiency", 0.65, "", _RATES),
         Constant("LU efficiency", 0.4, "", _RATES + " (leaves of 512 rows)"),
@@ -60,10 +63,17 @@ qr = Arena(
     ],
 )  # fmt: skip
 
-#: Rows and columns: accuracy on 4 ranks, speed on 2, and what the blocks of virtual ranks stand for.
+#: Rows and columns of the accuracy cases (4 ranks), of the speed cases (2 ranks), and of the matrix that virtual ranks stand for.
 ACCURACY = {"tiny": (1 << 10, 8), "small": (1 << 16, 32), "large": (1 << 18, 64)}
 SPEED = {"tiny": (1 << 12, 16), "small": (1 << 17, 64), "large": (4_000_000, 64)}
 SIMULATED = {"tiny": (1 << 16, 8), "small": (1 << 22, 64), "large": (1 << 24, 64)}
+#: Virtual ranks and the part of the columns that they factor.
+VIRTUAL = {
+    "virtual-16": (16, 1), "virtual-64": (64, 1), "virtual-256": (256, 1),
+    "virtual-1024": (1024, 1), "virtual-1024-half": (1024, 2), "virtual-1024-quarter": (1024, 4),
+}  # fmt: skip
+#: A thousand ranks take this process a minute, so the tiny scale stops at 64.
+MOST_RANKS = {"tiny": 64, "small": 1024, "large": 1024}
 CLUSTER = "perlmutter-cpu"
 
 
@@ -81,25 +91,52 @@ def cases(scale: str) -> Iterator[Case]:
         kinds = {"measured", "speed", f"{name}-conditioned"}
         yield Case(f"speed-{name}", _make, {"family": family, "m": m, "n": n, "p": 2}, frozenset(kinds))
     m, n = SIMULATED[scale]
-    for p, part, suffix in ((16, 1, ""), (64, 1, ""), (256, 1, ""), (1024, 1, ""), (1024, 2, "-half"), (1024, 4, "-quarter")):
-        kinds = {"simulated", f"p{p}"}
-        yield Case(f"virtual-{p}{suffix}", _nothing, {"m": m, "n": n // part, "p": p}, frozenset(kinds))
+    for name, (p, part) in VIRTUAL.items():
+        if p <= MOST_RANKS[scale]:
+            yield Case(name, _nothing, {"m": m, "n": n // part, "p": p}, frozenset({"simulated", f"p{p}"}))
 
 
-@qr.read
-def read(path: Path, *, ranks: int = 2, columns: str = "") -> Iterator[Case]:
-    """A matrix in a file (.npy, .mtx, .parquet, .csv) on so many ranks; of a table the numeric columns, or those named."""
-    from armillary.errors import InputError
+@dataclass(frozen=True)
+class Reading:
+    """On how many ranks the matrix is factored, and which columns of a table it has."""
 
-    if not 1 <= ranks <= 256:
-        raise InputError(f"found {ranks}; expected 1 to 256", where="--ranks")
-    _file(path, columns, path.stat().st_mtime_ns)
-    yield Case(path.name, _load, {"p": ranks, "columns": columns}, frozenset({"measured", "file"}), source=path)
+    ranks: int = parameter(2, "the number of ranks, which are threads of this machine", range=(1, 256))
+    columns: str = parameter("", "the columns of a table that make the matrix, as in x,y; all numeric ones if empty")
+
+
+@qr.read(Reading)
+def read(path: Path, how: Reading) -> np.ndarray:
+    """A tall matrix in a file: .npy, .mtx, .mtx.gz, or the numeric columns of a .parquet or .csv table."""
+    import numpy as np
+
+    from .workload import read_rows
+
+    found = read_rows(path, None, how.columns)
+    if found.shape[0] < found.shape[1] or not found.shape[1]:
+        raise InputError(f"found {found.shape[0]} rows of {found.shape[1]} columns; expected at least as many rows", where=str(path))
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        raise InputError(f"row {bad[0][0]}, column {bad[0][1]}: found {found[tuple(bad[0])]}; expected finite numbers", where=str(path))
+    return found
+
+
+@qr.own_cases
+def own_cases(matrix: np.ndarray, name: str, how: Reading) -> Iterator[Case]:
+    """The matrix on the ranks that were asked for."""
+    yield Case(name, parameters={"p": how.ranks, "columns": how.columns}, kinds=frozenset({"measured", "file"}))
+
+
+@qr.example
+def example(folder: Path) -> Path:
+    """Six rows of two columns, as CSV."""
+    file = folder / "tall.csv"
+    file.write_text("x,y\n" + "".join(f"{k},{k * k}\n" for k in range(6)))
+    return file
 
 
 @qr.run
 def run(method: Method, case: Case) -> dict[str, float]:
-    """Factors on threads against the clock and looks at Q and R, or on virtual ranks in simulated time."""
+    """Factors on threads against the clock and checks Q and R, or factors on virtual ranks in simulated time."""
     if "simulated" in case.kinds:
         return dict(simulated(method, case.parameters["m"], case.parameters["n"], case.parameters["p"]))
     import os
@@ -131,8 +168,8 @@ def run(method: Method, case: Case) -> dict[str, float]:
 
 
 def _measured(comm: Communicator, method: Method, a: np.ndarray) -> tuple[float, Any, Any]:
-    """Seconds, and Q and R of this rank, None where the method broke down."""
-    from .method import Breakdown
+    """Seconds and this rank's Q and R, which are None where the method broke down."""
+    from .factors.method import Breakdown
 
     mine = comm.local_range(a.shape[0])
     block = a[mine.start : mine.stop]
@@ -147,10 +184,10 @@ def _measured(comm: Communicator, method: Method, a: np.ndarray) -> tuple[float,
 
 @functools.lru_cache(maxsize=256)
 def simulated(method: Method, m: int, n: int, p: int) -> tuple[tuple[str, float], ...]:
-    """The metrics of an m×n matrix on p virtual ranks, 128 a node.
+    """The metrics of an m×n matrix on p virtual ranks, 128 per node.
 
-    Messages are real, of blocks of 2n rows each; every row is charged as so many that there are m. Nothing random is in it, so that repeats
-    give the same and are taken from the first.
+    Every rank factors a real block of 2n rows and sends real messages; its work is charged as if the blocks had m rows together. The
+    result does not depend on the study's seed, so later repeats take it from the first.
     """
     from armillary import comm
 
@@ -176,25 +213,20 @@ def _sent(ran: Any) -> tuple[float, float]:
 
 @qr.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Orthogonality over the condition, and simulated seconds over ranks."""
-    from armillary.figures import panels
+    """Orthogonality over the condition number, and simulated seconds over ranks."""
 
-    figures = []
-    kappas = [name for name, facts in result.cases.items() if name.startswith("kappa-") and "accuracy" in facts["kinds"]]
-    virtual = [name for name in result.cases if name.startswith("virtual-") and name[8:].isdigit()]
-    if len(kappas) > 1:
-        lines = {}
-        for technique in result.techniques:
-            medians = result.medians(technique, "orthogonality")
-            lines[technique] = [(k.removeprefix("kappa-"), medians[k]) for k in kappas if k in medians and math.isfinite(medians[k])]
-        figures.append(panels({"": lines}, "‖I − QᴴQ‖ by condition; a line ends where the method breaks down", "κ", "", log_y=True))
-    if len(virtual) > 1:
-        lines = {}
-        for technique in result.techniques:
-            medians = result.medians(technique, "simulated_seconds")
-            lines[technique] = [(k.removeprefix("virtual-"), medians[k]) for k in virtual if k in medians]
-        figures.append(panels({"": lines}, "Simulated seconds by ranks", "ranks", "s", log_y=True))
-    return figures
+    def by_condition(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        return ("", case.removeprefix("kappa-")) if case.startswith("kappa-") and "accuracy" in facts["kinds"] else None
+
+    def by_ranks(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        ranks = case.removeprefix("virtual-")
+        return ("", ranks) if ranks.isdigit() else None
+
+    title = "‖I − QᴴQ‖ by condition number; a line ends where the method breaks down"
+    return [
+        *result.panels(title, "orthogonality", by_condition, x="κ", log_y=True, least_points=2),
+        *result.panels("Simulated seconds by ranks", "simulated_seconds", by_ranks, x="ranks", y="s", log_y=True, least_points=2),
+    ]
 
 
 def _make(case: Case, rng: np.random.Generator) -> np.ndarray:
@@ -208,25 +240,3 @@ def _make(case: Case, rng: np.random.Generator) -> np.ndarray:
 
 def _nothing(case: Case, rng: np.random.Generator) -> None:
     return None
-
-
-def _load(case: Case, rng: np.random.Generator) -> np.ndarray:
-    assert case.source is not None
-    return _file(case.source, case.parameters["columns"], case.source.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, columns: str, changed_ns: int) -> np.ndarray:
-    import numpy as np
-
-    from armillary.errors import InputError
-
-    from .workload import read_rows
-
-    found = read_rows(path, None, columns)
-    if found.shape[0] < found.shape[1] or not found.shape[1]:
-        raise InputError(f"found {found.shape[0]} rows of {found.shape[1]} columns; expected at least as many rows", where=str(path))
-    bad = np.argwhere(~np.isfinite(found))
-    if len(bad):
-        raise InputError(f"row {bad[0][0]}, column {bad[0][1]}: found {found[tuple(bad[0])]}; expected finite numbers", where=str(path))
-    return found

@@ -1,4 +1,4 @@
-"""Householder QR over ranks, column by column, as ScaLAPACK does it without blocking: two sums over all ranks for every column.
+"""Householder QR over ranks, column by column, as ScaLAPACK does it without blocking, with two sums over all ranks per column.
 
 The reflectors stay where the columns were; Q is I − V T Vᴴ with T from one more sum. Orthogonal whatever the condition, bound by latency.
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from armillary import arrays
 
-from . import rows
-from .method import Factors, Info, Method, Source
-from .team import Team
+from .factors.method import Factors, Info, Method, Source
+from .ranks import rows
+from .ranks.team import Team
 
 
 @dataclass(frozen=True)
 class Householder(Method):
-    """One reflector a column, two allreduces each, and one for T: 2n in all."""
+    """One reflector per column with two allreduces each and one for T, which makes 2n in all."""
 
     name = "householder"
 

@@ -1,4 +1,4 @@
-"""LU-CholeskyQR2: CholeskyQR of the L of a pivoted LU, which is well conditioned almost regardless of A, and one pass more.
+"""LU-CholeskyQR2: CholeskyQR of the L of a pivoted LU, which is well conditioned almost regardless of A, and one more pass.
 
 CholeskyQR squares the condition of what it is given. With A = Pᵀ L U it is given L: LᴴL = SᴴS, Q = L S⁻¹, R = S U; a second CholeskyQR
 brings Q to roundoff. U comes from one reduction tree, so that there are a tree and two allreduces in all, and every flop on rows is in a
@@ -16,7 +16,7 @@ LU-Cholesky QR algorithms for thin QR decomposition, Parallel Computing 92, 2020
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,13 +24,14 @@ import numpy as np
 from armillary import arrays
 from armillary.arena import Claim, Gain, Kind, Level
 from armillary.errors import InputError, unknown
+from armillary.parameters import parameter
 
-from . import rows
-from .cholqr import cholesky_passes
-from .implicit import ImplicitQ
-from .method import Factors, Info, Method, Source
-from .team import LU_EFFICIENCY, Team
-from .triangles import Array, Breakdown, conditioned, pivot_order, unit, upper_cholesky, upper_factor
+from .factors.cholesky_passes import cholesky_passes
+from .factors.implicit import ImplicitQ
+from .factors.method import Factors, Info, Method, Source
+from .factors.triangles import Array, Breakdown, conditioned, pivot_order, unit, upper_cholesky, upper_factor
+from .ranks import rows
+from .ranks.team import LU_EFFICIENCY, Team
 from .tsqr import factor_by_tree
 
 #: How often rows are added to a sample whose L grows, and what mean size of a column's entries asks for it.
@@ -49,40 +50,38 @@ class LuCholQr2(Method):
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
             "stable", by=Level(at_least=1.0), on=Kind("accuracy"),
-            says="numerically stable even for ill-conditioned problems: ‖I−QᵀQ‖ and ‖A−QR‖/‖A‖ at most 1e-14·√n on every built-in matrix",
+            says="numerically stable even for ill-conditioned problems (‖I−QᵀQ‖ and ‖A−QR‖/‖A‖ are at most 1e-14·√n on every case)",
         ),
         Claim(
             "seconds", over="tsqr", by=Gain(ratio=(1.3, None)), on=Kind("speed"), part=1.0,
-            says="faster than conventional ones: over TSQR", why="the abstract says faster and gives no figure; any gain counts in part",
+            says="faster than conventional methods, here TSQR", why="the abstract says faster and gives no figure; any gain counts in part",
         ),
         Claim(
             "seconds", over="scholqr3", by=Gain(ratio=(1.0, None)), on=Kind("speed", "ill-conditioned"),
-            says="faster than conventional ones: over shifted CholeskyQR3, which must handle ill-conditioned matrices too",
+            says="faster than conventional methods, here than shifted CholeskyQR3, which must handle ill-conditioned matrices too",
         ),
         Claim(
             "simulated_seconds", over="householder", by=Gain(ratio=(5.0, None)), on=Kind("simulated", "p1024"),
-            says="faster than conventional ones on many nodes: over column-wise Householder on 1,024 ranks",
+            says="faster than conventional methods on many nodes, here than column-wise Householder on 1,024 ranks",
         ),
         Claim(
             "simulated_seconds", over="tsqr", by=Gain(ratio=(1.0, None)), on=Kind("simulated", "p1024"),
-            says="faster than conventional ones on many nodes: over TSQR on 1,024 ranks",
+            says="faster than conventional methods on many nodes, here than TSQR on 1,024 ranks",
         ),
     )  # fmt: skip
 
-    #: Text with choices rather than a Literal: "none" on a command line would be nothing.
-    pivoting: str = field(
-        default="tournament",
-        metadata={
-            "doc": "which rows make U: winners along a tree, of all ranks' U side by side, or n random ones",
-            "choices": ("tournament", "local", "none"),
-        },
+    #: Text with choices rather than a Literal, because "none" on a command line would mean nothing.
+    pivoting: str = parameter(
+        "tournament",
+        "which rows make U: the winners along a tree, those among the U of all ranks, or n random ones",
+        choices=("tournament", "local", "none"),
     )
-    fallback: Literal["tsqr", "raise"] = field(default="tsqr", metadata={"doc": "what to do where L grows or Cholesky fails"})
-    rank_deficient: Literal["raise", "shift"] = field(
-        default="raise", metadata={"doc": "a zero pivot is a breakdown, or u·‖A‖ is added to it (one word more in every row of the tree)"}
+    fallback: Literal["tsqr", "raise"] = parameter("tsqr", "what to do where L grows or Cholesky fails")
+    rank_deficient: Literal["raise", "shift"] = parameter(
+        "raise", "whether a zero pivot is a breakdown, or gets u·‖A‖ added (one more word in every row of the tree)"
     )
-    normalise: bool = field(default=True, metadata={"doc": "scale columns by powers of two first: exact, undone in R"})
-    q: Literal["explicit", "implicit"] = field(default="explicit", metadata={"doc": "Q as an array, or as an operator that keeps L"})
+    normalise: bool = parameter(True, "whether columns are first scaled by powers of two, which is exact and undone in R")
+    q: Literal["explicit", "implicit"] = parameter("explicit", "whether Q is an array, or an operator that keeps L")
 
     @property
     def scales(self) -> bool:  # type: ignore[override]
@@ -114,7 +113,7 @@ class LuCholQr2(Method):
             (second,) = cholesky_passes(team, x, team.divide_and_gram(x, s), 1)
             return Factors(x, (second @ s) @ u, info)
         except Breakdown as breakdown:
-            # A column without a pivot stays a breakdown: no QR would have full rank.
+            # A column without a pivot stays a breakdown, because no QR would have full rank.
             if self.fallback == "raise" or isinstance(breakdown, ZeroPivot):
                 raise
             return factor_by_tree(team, source, fallback=str(breakdown), growth=growth)
@@ -194,15 +193,6 @@ class LuCholQr2(Method):
         second = upper_cholesky(team.whole(total))
         both = second @ s
         return Factors(ImplicitQ(x, both, team), both @ u, info)
-
-
-@dataclass(frozen=True)
-class LuCholQr(LuCholQr2):
-    """LU-CholeskyQR with one pass (Terao, Ozaki, Ogita, 2020): the condition of L squared times roundoff is what Q lacks."""
-
-    name = "lu-cholqr"
-    passes: ClassVar[int] = 1
-    claims: ClassVar[tuple[Claim, ...]] = ()
 
 
 class ZeroPivot(Breakdown):

@@ -1,4 +1,4 @@
-"""Modified Gram–Schmidt: every column is normalised and taken out of those after it; two sums over all ranks for every column.
+"""Modified Gram–Schmidt: every column is normalised and removed from those after it, with two sums over all ranks per column.
 
 Loses orthogonality in proportion to the condition; its products are of vectors. Björck: Solving linear least squares problems by
 Gram–Schmidt orthogonalization, BIT 7, 1967.
@@ -12,14 +12,14 @@ import numpy as np
 
 from armillary import arrays
 
-from . import rows
-from .method import Breakdown, Factors, Info, Method, Source
-from .team import Team
+from .factors.method import Breakdown, Factors, Info, Method, Source
+from .ranks import rows
+from .ranks.team import Team
 
 
 @dataclass(frozen=True)
 class Mgs(Method):
-    """Column by column: 2n − 1 allreduces."""
+    """Column by column, with 2n − 1 allreduces."""
 
     name = "mgs"
 

@@ -9,18 +9,19 @@ factorization with multisketching, 2023.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 
 import numpy as np
 
 from armillary import arrays
+from armillary.parameters import parameter
 
-from . import rows
-from .cholqr import cholesky_passes
-from .method import Breakdown, Factors, Info, Method, Source
-from .team import Team
-from .triangles import Array, conditioned, phases
+from .factors.cholesky_passes import cholesky_passes
+from .factors.method import Breakdown, Factors, Info, Method, Source
+from .factors.triangles import Array, conditioned, phases
+from .ranks import rows
+from .ranks.team import Team
 from .tsqr import host_qr
 
 
@@ -30,9 +31,9 @@ class RandomizedCholQr(Method):
 
     name = "randomized-cholqr"
 
-    oversampling: int = field(default=4, metadata={"doc": "rows of the sketch, in units of n", "range": (2, 64)})
-    nonzeros: int = field(default=8, metadata={"doc": "rows of the sketch to which a row of A is added", "range": (1, 64)})
-    seed: int = field(default=0, metadata={"doc": "of the sketch; the rank is part of it", "range": (0, 2**31 - 1)})
+    oversampling: int = parameter(4, "the number of rows of the sketch, in units of n", range=(2, 64))
+    nonzeros: int = parameter(8, "the number of rows of the sketch to which a row of A is added", range=(1, 64))
+    seed: int = parameter(0, "the seed of the sketch, to which the rank is added", range=(0, 2**31 - 1))
 
     def factor(self, team: Team, source: Source) -> Factors:
         x, n = source.copy(), source.columns()

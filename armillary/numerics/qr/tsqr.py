@@ -15,10 +15,10 @@ import numpy as np
 
 from armillary import arrays
 
-from . import rows
-from .method import Factors, Info, Method, Source
-from .team import QR_EFFICIENCY, Team
-from .triangles import Array, phases
+from .factors.method import Factors, Info, Method, Source
+from .factors.triangles import Array, phases
+from .ranks import rows
+from .ranks.team import QR_EFFICIENCY, Team
 
 #: Rows of a leaf on the host.
 _LEAF = 1024

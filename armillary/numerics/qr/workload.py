@@ -1,4 +1,4 @@
-"""Tall matrices that are easy, hard and nasty to orthogonalise, and those in files."""
+"""Tall matrices that are easy, hard or treacherous to orthogonalise, and matrices from files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from armillary.errors import InputError, one_line, unknown
 
 from ..matrix_files import read_array, read_dense
-from .cholqr import CholQr2
+from .cholqr2 import CholQr2
 
 if TYPE_CHECKING:
     from armillary.comm import Communicator

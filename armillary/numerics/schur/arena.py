@@ -5,31 +5,31 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Metric, NotForThisCase, Result, parameter
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .method import Method
+    from .complement.method import Method
     from .workload import Work
 
 schur = Arena(
     "numerics/schur",
     question="Should I assemble the Schur complements of my subdomains, how, and after how many iterations does that pay?",
     metrics=[
-        Metric("assembly_s", unit="s", better="lower", kind="measured", doc="F of all subdomains, factors given"),
-        Metric("assembly_with_factor_s", unit="s", better="lower", kind="measured", doc="the same with the numeric factorisations"),
+        Metric("assembly_s", unit="s", better="lower", kind="measured", doc="assembling F of all subdomains from given factors"),
+        Metric("assembly_with_factor_s", unit="s", better="lower", kind="measured", doc="the same, including the numeric factorisations"),
         Metric("apply_s", unit="s", better="lower", kind="measured", doc="one application of the dual operator"),
         Metric(
             "amortization_iterations", better="lower", kind="measured", scale="difference", unbounded=True,
-            doc="applications after which assembly has paid off against implicit; infinite where it never does",
+            doc="applications after which assembly has paid off against implicit; infinite where it never pays off",
         ),
         Metric("solve_s", unit="s", better="lower", kind="measured", on=frozenset({"solve"}), doc="factors, assembly and PCPG to 1e-9"),
         Metric("flop_ratio", better="lower", kind="modelled", doc="operations of the assembly, counted exactly, over those of explicit"),
@@ -46,7 +46,6 @@ schur = Arena(
     papers={"stepped": "sparse-schur"},
     baseline="explicit",
     tradeoff=("assembly_s", "apply_s"),
-    uses=("armillary.arrays", "armillary.tasks", "armillary.numerics.matrix_files"),
     repeats=3,
 )  # fmt: skip
 
@@ -57,12 +56,17 @@ SIDES = {
     "large": {"heat-2d": 256, "heat-3d": 25, "elasticity-2d": 128, "elasticity-3d": 10, "smallest": 13, "middle": 20, "largest": 25},
 }
 GPU_SIDES = (20, 25, 32)
+#: The tiny scale's share of the cases: one dimension of each physics, one cube, one size on a device.
+TINY = ("heat-2d", "elasticity-3d", "cube-middle", "gpu-20")
 
 
 @schur.cases
 def cases(scale: str) -> Iterator[Case]:
     """Four problems on 16 subdomains, one cube inside others at three sizes, and cubes on a CUDA device."""
-    sides = SIDES[scale]
+    yield from (case for case in _all_cases(SIDES[scale]) if scale != "tiny" or case.name in TINY)
+
+
+def _all_cases(sides: dict[str, int]) -> Iterator[Case]:
     for name in ("heat-2d", "heat-3d", "elasticity-2d", "elasticity-3d"):
         physics, _, dimension = name.partition("-")
         parameters = {"physics": physics, "dimension": int(dimension[0]), "side": sides[name]}
@@ -75,24 +79,54 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(f"gpu-{side}", _inside, parameters, frozenset({"gpu", f"side{side}"}))
 
 
-@schur.read
-def read(
-    path: Path, *, b: str = "", general: bool = False, parts: int = 16, partition: str = "", physics: Literal["heat", "elasticity"] = "heat"
-) -> Iterator[Case]:
-    """K of one subdomain with its `b` (.mtx, .npz, .npy), or a mesh (.msh, .vtk, .vtu, .inp) torn by `partition` (.npy) or into `parts`."""
-    from .meshes import SUFFIXES
+@dataclass(frozen=True)
+class Reading:
+    """The rest of a subdomain that is given by its matrix, or how a mesh is torn."""
+
+    b: str = parameter("", "the file of the subdomain's B, for a matrix K (.mtx, .npz, .npy)", file=True)
+    general: bool = parameter(False, "whether K is not symmetric")
+    parts: int = parameter(16, "the number of subdomains into which a mesh is torn", range=(1, 1 << 20))
+    partition: str = parameter("", "a .npy file with the subdomain of each cell of a mesh, instead of parts", file=True)
+    physics: Literal["heat", "elasticity"] = parameter("heat", "what is solved on a mesh")
+
+
+@schur.read(Reading)
+def read(path: Path, how: Reading) -> Work:
+    """K of one subdomain with its B (.mtx, .npz, .npy), or a mesh (.msh, .vtk, .vtu, .inp), torn."""
+    from .feti.meshes import SUFFIXES
+    from .workload import from_matrices, from_mesh
 
     if path.suffix.lower() in SUFFIXES:
-        made = {"parts": parts, "partition": partition, "physics": physics}
-        case = Case(path.name, _mesh, made, frozenset({"file", "solve", physics}), source=path)
+        if how.b:
+            raise InputError(f"found {how.b} for a mesh; expected a B with a matrix K only", where="--b")
+        work = from_mesh(path, how.parts, how.partition, how.physics)
     else:
-        if not b:
-            from armillary.errors import InputError
+        if not how.b:
+            raise InputError(f"K needs its B; expected --b with a file, or a mesh ({', '.join(SUFFIXES)})", where=str(path))
+        if how.partition:
+            raise InputError(f"found {how.partition} for a matrix; expected a partition with a mesh only", where="--partition")
+        work = from_matrices(path, Path(how.b), how.general)
+    _ = work.assemblers  # A file that cannot be factored is refused before anything runs.
+    return work
 
-            raise InputError(f"K needs its B: expected --b with a file, or a mesh ({', '.join(SUFFIXES)})", where=str(path))
-        case = Case(path.name, _matrices, {"b": b, "general": general}, frozenset({"file", "one"}), source=path)
-    _ = case.workload.assemblers  # A file that cannot be used is refused before anything runs.
-    yield case
+
+@schur.own_cases
+def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
+    """One case, which is solved as a whole where it comes from a mesh."""
+    if work.problem is None:
+        yield Case(name, parameters={"general": how.general}, kinds=frozenset({"file", "one"}))
+    else:
+        yield Case(name, parameters={"parts": how.parts, "physics": how.physics}, kinds=frozenset({"file", "solve", how.physics}))
+
+
+@schur.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A tridiagonal K of four rows and a B that picks its ends, in Matrix Market's format."""
+    k, b = folder / "K.mtx", folder / "B.mtx"
+    head = "%%MatrixMarket matrix coordinate real"
+    k.write_text(f"{head} symmetric\n4 4 7\n1 1 2\n2 2 2\n3 3 2\n4 4 2\n2 1 -1\n3 2 -1\n4 3 -1\n")
+    b.write_text(f"{head} general\n2 4 2\n1 1 1\n2 4 -1\n")
+    return k, {"b": str(b)}
 
 
 @schur.run
@@ -108,11 +142,9 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
 
     from armillary.timing import timed
 
-    from .feti import blas_threads, unpinned_tasks
-    from .pcpg import DualOperator, LocalDual
+    from .feti.pcpg import DualOperator, LocalDual
+    from .feti.solver import blas_threads, unpinned_tasks
 
-    kind: Any = type(method)
-    _compiled(kind)
     work: Work = case.workload
     like = _like(case)
     mine = [a.with_method(method).on(like) for a in work.assemblers]
@@ -122,7 +154,7 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
     factor_s, assembly_s = work.factor_s, 0.0
     if method.assembles:
         with blas_threads(len(mine), threads):
-            matrices = unpinned_tasks(mine, threads)  # Not timed: it meets its memory for the first time.
+            matrices = unpinned_tasks(mine, threads)  # Not timed, because it touches its memory for the first time.
             assembly_s = timed(lambda: _waited(unpinned_tasks(mine, threads)), min_seconds=0.3, min_calls=1).median
     places = [np.arange(rows[i], rows[i + 1]) for i in range(len(mine))]
     dual = DualOperator([LocalDual(a, at, f) for a, at, f in zip(mine, places, matrices)], int(rows[-1]))
@@ -146,7 +178,7 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
         "error": float(np.linalg.norm(got - expected) / np.linalg.norm(expected)),
     }
     if work.problem is not None:
-        from .feti import solve
+        from .feti.solver import solve
 
         values["solve_s"] = solve(work.problem, method, threads=work.threads)[1].solve_s
     return values
@@ -154,7 +186,7 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
 
 @schur.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Seconds of assembly and k applications over k, one panel a case, one line a technique."""
+    """Seconds of assembly and k applications over k, with one panel per case and one line per technique."""
     from armillary.figures import panels
 
     found: dict[str, dict[str, list[tuple[Any, float]]]] = {}
@@ -166,7 +198,7 @@ def plots(result: Result) -> Sequence[Any]:
                 lines[technique] = [(k, assembly[case] + k * apply[case]) for k in (1, 3, 10, 30, 100, 300, 1000)]
         if lines:
             found[case] = lines
-    return [panels(found, "Assembly and so many applications", "iterations", "seconds", log_y=True)] if found else []
+    return [panels(found, "Assembly and k applications, over k", "iterations", "seconds", log_y=True)] if found else []
 
 
 def _torn(case: Case, rng: np.random.Generator) -> Work:
@@ -176,36 +208,22 @@ def _torn(case: Case, rng: np.random.Generator) -> Work:
 
 
 def _inside(case: Case, rng: np.random.Generator) -> Work:
-    from .decomposition import inside
+    from .feti.decomposition import inside
     from .workload import Work
 
     return Work((inside(case.parameters["physics"], case.parameters["dimension"], case.parameters["side"]),))
 
 
-def _matrices(case: Case, rng: np.random.Generator) -> Work:
-    from .workload import from_matrices
-
-    assert case.source is not None
-    return from_matrices(case.source, Path(case.parameters["b"]), case.parameters["general"])
-
-
-def _mesh(case: Case, rng: np.random.Generator) -> Work:
-    from .workload import from_mesh
-
-    assert case.source is not None
-    return from_mesh(case.source, case.parameters["parts"], case.parameters["partition"], case.parameters["physics"])
-
-
-@functools.cache
-def _compiled(method: Any) -> None:
-    """Compiles what the method calls, on a problem of a few unknowns in 2-D and 3-D."""
-    from .feti import solve
+@schur.warm_up
+def warm_up(method: Method, case: Case) -> None:
+    """Compiles what the method calls, on problems of a few unknowns in the case's dimension, or in both where it does not say."""
+    from .feti.solver import solve
     from .workload import torn
 
-    for dimension in (2, 3):
+    for dimension in {2, 3} - {3 if "2d" in case.kinds else 2 if "3d" in case.kinds else 0}:
         problem = torn("heat", dimension, 2).problem
         assert problem is not None
-        solve(problem, method())
+        solve(problem, method)
 
 
 def _like(case: Case) -> Any:

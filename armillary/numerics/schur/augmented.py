@@ -10,16 +10,17 @@ The elimination of K's own part is SuperLU's; supernodes, and small subtrees tak
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
 from armillary import arrays
+from armillary.parameters import parameter
 
-from .elimination import reached, supernodes
-from .factor import Factor, Ordering
-from .method import Method, Work, moved
+from .complement.elimination import reached, supernodes
+from .complement.factor import Factor, Ordering
+from .complement.method import Method, Work, moved
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Augmented(Method):
 
     on_device = False
 
-    subtree: int = field(default=128, metadata={"doc": "a subtree of at most so many columns is one supernode", "range": (1, 100_000)})
+    subtree: int = parameter(128, "the largest number of columns of a subtree that becomes one supernode", range=(1, 100_000))
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Plan:
         starts = supernodes(ordering.parent, np.diff(ordering.indptr), self.subtree)

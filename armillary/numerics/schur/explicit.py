@@ -13,10 +13,10 @@ from scipy import sparse
 
 from armillary import arrays
 
-from .factor import Factor, Ordering
-from .method import Method, Work, mirrored, placed, zeros_like
-from .syrk import add_lower_product
-from .trsm import dense_factor
+from .complement.factor import Factor, Ordering
+from .complement.method import Method, Work, mirrored, placed, zeros_like
+from .complement.syrk import add_lower_product
+from .complement.trsm import dense_factor
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,16 @@ SuperLU's supernodal solves with several right-hand sides: A supernodal approach
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
 from armillary import arrays
+from armillary.parameters import parameter
 
-from .factor import Factor, Ordering
-from .method import Method, Work, moved
+from .complement.factor import Factor, Ordering
+from .complement.method import Method, Work, moved
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class ExplicitSparse(Method):
 
     on_device = False
 
-    batch: int = field(default=256, metadata={"doc": "right-hand sides solved together: memory n×batch", "range": (1, 1_000_000)})
+    batch: int = parameter(
+        256, "the number of right-hand sides that are solved together, which takes memory of n×batch", range=(1, 1_000_000)
+    )
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Plan:
         return Plan(ordering, b.shape[0], b.nnz)

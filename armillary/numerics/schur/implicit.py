@@ -14,8 +14,8 @@ from scipy import sparse
 from armillary import arrays
 from armillary.errors import InputError
 
-from .factor import Factor, Ordering
-from .method import Method, Work
+from .complement.factor import Factor, Ordering
+from .complement.method import Method, Work
 
 
 @dataclass(frozen=True)

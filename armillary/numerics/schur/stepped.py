@@ -10,7 +10,7 @@ Utilizing Sparsity in the GPU-accelerated Assembly of Schur Complement Matrices 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,12 +18,13 @@ from scipy import sparse
 
 from armillary import arrays
 from armillary.arena import Claim, Gain, Kind, Level
+from armillary.parameters import parameter
 
-from .factor import Factor, Ordering
-from .method import Method, Work, mirrored, placed
-from .staircase import Partition, Staircase, bounds, staircase
-from .syrk import squares, stairs_by_columns
-from .trsm import Chunk, Prune, chunks, split_factor, split_sides
+from .complement.factor import Factor, Ordering
+from .complement.method import Method, Work, mirrored, placed
+from .complement.staircase import Partition, Staircase, bounds, staircase
+from .complement.syrk import squares, stairs_by_columns
+from .complement.trsm import Chunk, Prune, chunks, split_factor, split_sides
 
 _STAND_IN = "BLAS on the host for an A100 with cuBLAS"
 
@@ -66,22 +67,21 @@ class Stepped(Method):
         ),
     )  # fmt: skip
 
-    trsm: Literal["split-factor", "split-rhs"] = field(
-        default="split-factor", metadata={"doc": "triangular solve by chunks of the factor or of the right-hand sides"}
+    trsm: Literal["split-factor", "split-rhs"] = parameter(
+        "split-factor", "whether the triangular solve goes by chunks of the factor or of the right-hand sides"
     )
-    syrk: Literal["squares", "stairs"] = field(default="squares", metadata={"doc": "product by chunks of rows or of columns"})
-    prune: Prune = field(default="rows", metadata={"doc": "which empty parts of a panel are left out: none, rows, cols or both"})
-    blocks: Literal["auto", "sparse", "dense"] = field(
-        default="auto", metadata={"doc": "blocks of the factor; auto: sparse in 2-D (few right-hand sides), dense in 3-D and on devices"}
+    syrk: Literal["squares", "stairs"] = parameter("squares", "whether the product goes by chunks of rows or of columns")
+    prune: Prune = parameter("rows", "which empty parts of a panel are left out")
+    blocks: Literal["auto", "sparse", "dense"] = parameter(
+        "auto",
+        "whether blocks of the factor are sparse or dense; auto takes sparse in 2-D (few right-hand sides), dense in 3-D and on devices",
     )
-    partition: Partition = field(default="size", metadata={"doc": "chunks of equal size, of equal number, or for least work"})
-    trsm_chunk: int = field(
-        default=0,
-        metadata={"doc": "rows or columns a chunk of the solve, or chunks unless by size; 0 chooses", "range": (0, 10_000_000)},
+    partition: Partition = parameter("size", "whether chunks have equal size, a given number, or the least work")
+    trsm_chunk: int = parameter(
+        0, "rows or columns per chunk of the solve, or the number of chunks unless they go by size; 0 chooses", range=(0, 10_000_000)
     )
-    syrk_chunk: int = field(
-        default=0,
-        metadata={"doc": "rows or columns a chunk of the product, or chunks unless by size; 0 chooses", "range": (0, 10_000_000)},
+    syrk_chunk: int = parameter(
+        0, "rows or columns per chunk of the product, or the number of chunks unless they go by size; 0 chooses", range=(0, 10_000_000)
     )
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Plan:

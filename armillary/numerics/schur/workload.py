@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,15 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from armillary.errors import InputError
+from armillary.timing import Stopwatch
 
 from ..matrix_files import read_array, read_sparse
-from .assembler import SchurAssembler
-from .decomposition import Decomposition, decompose
-from .feti import blas_threads, in_tasks, unpinned_tasks
+from .complement.assembler import SchurAssembler
+from .feti.decomposition import Decomposition, decompose
+from .feti.meshes import grid, grid_parts, read_mesh
+from .feti.physics import Physics
+from .feti.solver import blas_threads, in_tasks, unpinned_tasks
 from .implicit import Implicit
-from .meshes import grid, grid_parts, read_mesh
-from .physics import Physics
 
 #: 16 subdomains, by dimension.
 SIXTEEN = {2: (4, 4), 3: (4, 2, 2)}
@@ -54,10 +53,9 @@ class Work:
         again = [lambda a=a: a.update(a.k.data).factor.lower for a in self.assemblers]
         with blas_threads(len(again), self.threads):
             for _ in range(2):
-                start = time.perf_counter()
-                unpinned_tasks(again, self.threads)
-                seconds = time.perf_counter() - start
-        return seconds
+                with Stopwatch() as watch:
+                    unpinned_tasks(again, self.threads)
+        return watch.seconds
 
     @functools.cached_property
     def reference(self) -> tuple[np.ndarray, np.ndarray]:
@@ -87,10 +85,6 @@ def from_matrices(k: Path, b: Path, general: bool) -> Work:
 
 def from_mesh(path: Path, parts: int, partition: str, physics: Physics) -> Work:
     """A mesh torn by a vector in a `.npy` file, or into `parts` by recursive coordinate bisection."""
-    how: Any = parts
-    if partition:
-        how = np.array(read_array(Path(partition))) if Path(partition).is_file() else None
-        if how is None:
-            raise InputError("no such file", where=partition)
+    how: Any = np.array(read_array(Path(partition))) if partition else parts
     problem = decompose(read_mesh(path), how, physics)
     return Work(tuple((s.k_reg, s.b) for s in problem.subdomains), problem)

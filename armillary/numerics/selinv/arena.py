@@ -1,53 +1,64 @@
-"""Diagonal and neighbouring blocks of the inverse of a block-tridiagonal matrix with an arrow: how fast, over how many processes?"""
+"""How fast are the wanted blocks of the inverse of a block-tridiagonal matrix with an arrow, and over how many processes?"""
 
 from __future__ import annotations
 
 import functools
-import statistics
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase, Result, parameter
+from armillary.timing import Stopwatch, timed
 
-from .costs import CALL_S, GEMM, INDEXED, POTRF, SPARSE, TRSM, Work, whole_work
+from .costs.work import CALL_S, GEMM, INDEXED, POTRF, SPARSE, TRSM, Work, whole_work
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
+    from .blocks.block_arrow import BlockArrow
+    from .inversion.grading import Reference
+    from .inversion.method import Answer, Method, Problem
 
-    from .grading import Reference
-    from .method import Answer, Method, Problem
-
-_SHARES = "share of a core's peak, measured once by benchmarks/selinv_speed.py on a 2-core host; the model takes it for the cluster's cores"
+_SHARES = "share of a core's peak, measured by benchmarks/selinv_speed.py on a 2-core host and assumed for the cluster's cores"
 
 selinv = Arena(
     "numerics/selinv",
     question="How fast are variances from a huge block-tridiagonal precision matrix with an arrow, and over how many processes?",
     metrics=[
-        Metric("seconds", unit="s", better="lower", kind="by case", doc="factor and wanted entries of the inverse; one core a process"),
+        Metric(
+            "seconds",
+            unit="s",
+            better="lower",
+            kind="by case",
+            doc="factorisation and wanted entries of the inverse, with one core per process",
+        ),
         Metric(
             "error",
             better="lower",
             kind="measured",
             steady=True,
-            doc="largest error of a wanted entry over the largest of its column, 24 columns",
+            doc="largest error of a wanted entry over the largest entry of its column, in 24 columns",
         ),
-        Metric("logdet_error", better="lower", kind="measured", steady=True, doc="relative error of log det"),
+        Metric("logdet_error", better="lower", kind="measured", steady=True, doc="relative error of the log-determinant"),
         Metric(
             "bytes_per_rank",
             unit="B",
             better="lower",
             kind="measured",
             steady=True,
-            doc="most payload that a rank sent to others; collectives count once",
+            doc="payload sent by the rank that sends most; a collective counts once",
         ),
-        Metric("parallel_efficiency", better="higher", kind="by case", on=frozenset({"parallel"}), doc="T₁ / (p·T_p); 1/p for one process"),
-        Metric("peak_bytes", unit="B", better="lower", kind="measured", doc="most memory beyond the matrix, answer included"),
+        Metric(
+            "parallel_efficiency",
+            better="higher",
+            kind="by case",
+            on=frozenset({"parallel"}),
+            doc="T₁ / (p·T_p), which is 1/p for a technique that runs on one process",
+        ),
+        Metric("peak_bytes", unit="B", better="lower", kind="measured", doc="peak memory beyond the matrix, including the answer"),
     ],
     techniques={
         "serinv": ".serinv:Serinv",
@@ -59,7 +70,6 @@ selinv = Arena(
     papers={"serinv": "serinv"},
     baseline="takahashi",
     tradeoff=("seconds", "peak_bytes"),
-    uses=("armillary.arrays", "armillary.comm"),
     repeats=2,
     constants=[
         Constant("gemm", GEMM, "", _SHARES),
@@ -67,8 +77,8 @@ selinv = Arena(
         Constant("cholesky", POTRF, "", _SHARES),
         Constant("indexed loop", INDEXED, "", _SHARES),
         Constant("sparse factor", SPARSE, "", _SHARES),
-        Constant("call", CALL_S, "s", "a kernel call, sum or copy on a small block; measured once by benchmarks/selinv_speed.py"),
-        Constant("cluster", "perlmutter-cpu", "", "one rank a node, one core a rank; peak and network of the preset"),
+        Constant("call", CALL_S, "s", "time of a kernel call, sum or copy on a small block, measured by benchmarks/selinv_speed.py"),
+        Constant("cluster", "perlmutter-cpu", "", "one rank per node and one core per rank; peak and network are those of the preset"),
     ],
 )
 
@@ -82,7 +92,7 @@ MEASURED = {
 SIMULATED = {"tiny": (40, (2, 2, 3)), "small": (512, (6, 7, 8)), "large": (512, (10, 12, 14))}
 GPU = {"tiny": (16, (4, 5, 6)), "small": (64, (14, 16, 18)), "large": (365, (16, 20, 22))}
 RANDOM = {"tiny": (7, 4), "small": (32, 48), "large": (64, 128)}
-#: A run longer than this is its own timing; shorter ones are repeated.
+#: A run that takes longer than this many seconds is timed once; shorter ones are repeated.
 _LONG_S, _REPEATS = 2.0, 5
 
 
@@ -117,28 +127,52 @@ def _sized(n: int, side: int, ranks: int) -> dict[str, int]:
     return {"n": n, "side": side, "a": 4, "ranks": ranks}
 
 
-@selinv.read
-def read(path: Path, *, block: str = "auto", arrow: str = "auto", ranks: int = 2) -> Iterator[Case]:
-    """A matrix in a file: block arrays in `.npz`, or a sparse Hermitian one (`.mtx`, `.npz`) with `block` and `arrow` given or found."""
-    from .partitions import partition
+@dataclass(frozen=True)
+class Reading:
+    """How a sparse matrix is cut into blocks, and over how many ranks it is inverted."""
 
-    blocks = _file(path, path.stat().st_mtime_ns, block, arrow)
-    partition(blocks.n, ranks)
-    parameters = {"block": block, "arrow": arrow, "ranks": ranks}
-    kinds = {"measured", "cpu", "file", *(["parallel"] if ranks > 1 else [])}
-    yield Case(path.name, _load, parameters, frozenset(kinds), source=path)
+    block: str = parameter("auto", "the block size, several sizes as in 3,3,2, or auto to find it in the pattern")
+    arrow: str = parameter("auto", "the number of arrow rows, or auto to find it in the pattern")
+    ranks: int = parameter(2, "the number of ranks; n blocks allow up to (n + 1)/2", range=(1, 1 << 20))
+
+
+@selinv.read(Reading)
+def read(path: Path, how: Reading) -> BlockArrow:
+    """A matrix in a file: block arrays in an `.npz`, or a sparse Hermitian matrix in a `.mtx` or `.npz`."""
+    from .blocks.partitions import partition
+    from .workload import read_blocks
+
+    blocks = read_blocks(path, how.block, how.arrow)
+    partition(blocks.n, how.ranks)
+    return blocks
+
+
+@selinv.own_cases
+def own_cases(blocks: BlockArrow, name: str, how: Reading) -> Iterator[Case]:
+    """The matrix on the ranks that were asked for."""
+    kinds = {"measured", "cpu", "file", *(["parallel"] if how.ranks > 1 else [])}
+    yield Case(name, _own, {"block": how.block, "arrow": how.arrow, "ranks": how.ranks}, frozenset(kinds))
+
+
+@selinv.example
+def example(folder: Path) -> Path:
+    """A tridiagonal matrix of eight rows in Matrix Market's format."""
+    file = folder / "chain.mtx"
+    entries = [f"{k} {k} 4" for k in range(1, 9)] + [f"{k + 1} {k} -1" for k in range(1, 8)]
+    file.write_text(f"%%MatrixMarket matrix coordinate real symmetric\n8 8 {len(entries)}\n" + "\n".join(entries) + "\n")
+    return file
 
 
 @selinv.run
 def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
-    """Inverts against the clock, or on virtual ranks in simulated time, and compares with refined columns of the inverse."""
+    """Inverts against the clock, or in simulated time on virtual ranks, and compares with refined columns of the inverse."""
     from .serinv import Serinv
 
     if "gpu" in case.kinds and not _cuda():
         return NotForThisCase("needs PyTorch with a CUDA device")
     work: _Work = case.workload
     problem, ranks = work.problem, case.parameters["ranks"]
-    problem.sparse  # noqa: B018  # made before the clock starts
+    problem.sparse  # noqa: B018  # Built before the clock starts.
     if "simulated" in case.kinds:
         return _simulated(method, work, ranks)
     own_ranks = (method.ranks or ranks) if isinstance(method, Serinv) else 1
@@ -164,7 +198,7 @@ def _graded(answer: Answer, reference: Reference, seconds: float, peak: int) -> 
 
 
 def _simulated(method: Method, work: _Work, ranks: int) -> dict[str, float] | NotForThisCase:
-    """Real answers; time from counted operations and messages, on nodes of the cluster."""
+    """Computes real answers; the time follows from counted operations and messages on nodes of the cluster."""
     from .dense import Dense
     from .serinv import Serinv
     from .solve_columns import SolveColumns
@@ -185,40 +219,27 @@ def _simulated(method: Method, work: _Work, ranks: int) -> dict[str, float] | No
 
 
 def _alone(work: Work) -> float:
-    """Simulated seconds of one core of the cluster."""
+    """The simulated seconds that one core of the cluster takes for this work."""
     from armillary import comm
 
-    from .costs import charge
+    from .costs.work import charge
 
     return comm.run(charge, work, ranks=1, backend="virtual", cluster=CLUSTER).seconds
 
 
 def _timed(method: Method, problem: Problem) -> tuple[Answer, float, int]:
-    import_module("scipy.linalg")  # Only libraries that are loaded are limited, and SciPy has a BLAS of its own.
+    import_module("scipy.linalg")  # SciPy has a BLAS of its own, and only libraries that are loaded can be limited.
+    on_device = problem.blocks.diagonal
     with import_module("threadpoolctl").threadpool_limits(1):
-        _warm(type(method).__name__, str(problem.blocks.diagonal.dtype))
-        start = time.perf_counter()
-        answer, peak = _traced(lambda: method.invert(problem))
-        first = _elapsed(start, problem)
-        if first > _LONG_S:
-            return answer, first, peak
-        seconds = []
-        for _ in range(_REPEATS):
-            start = time.perf_counter()
-            method.invert(problem)
-            seconds.append(_elapsed(start, problem))
-    return answer, statistics.median(seconds), peak
+        with Stopwatch(on_device) as watch:
+            answer, peak = _traced(lambda: method.invert(problem))
+        if watch.seconds > _LONG_S:
+            return answer, watch.seconds, peak
+        return answer, timed(lambda: method.invert(problem), on_device, min_seconds=0, min_calls=_REPEATS).median, peak
 
 
-def _elapsed(start: float, problem: Problem) -> float:
-    from armillary import arrays
-
-    arrays.synchronise(problem.blocks.diagonal)
-    return time.perf_counter() - start
-
-
-def _traced(work: Any) -> tuple[Answer, int]:
-    """The answer, and the most bytes that were held: Python's and NumPy's, a CUDA device's, and what a library says it held."""
+def _traced(work: Callable[[], Answer]) -> tuple[Answer, int]:
+    """The answer and the peak of held bytes: those of Python and NumPy, of a CUDA device, and of libraries that report theirs."""
     import tracemalloc
 
     if cuda := _cuda():
@@ -227,48 +248,40 @@ def _traced(work: Any) -> tuple[Answer, int]:
         before = torch.cuda.memory_allocated()
     tracemalloc.start()
     try:
-        answer: Answer = work()
+        answer = work()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     return answer, peak + answer.native_bytes + (torch.cuda.max_memory_allocated() - before if cuda else 0)
 
 
-@functools.cache
-def _warm(name: str, dtype: str) -> None:
-    """Compiles and loads what the first call would."""
+@selinv.warm_up
+def warm_up(method: Method, case: Case) -> None:
+    """Compiles Takahashi's loops for real and complex numbers; the other techniques call libraries only."""
     import numpy as np
 
-    from .method import Problem
+    from .inversion.method import Problem
     from .takahashi import Takahashi
     from .workload import random_blocks
 
-    if name != "Takahashi":
-        return
-    rng = np.random.default_rng(len(dtype))
-    Takahashi().invert(Problem(random_blocks(3, 2, 1, rng, "complex" if "complex" in dtype else "real")))
+    if isinstance(method, Takahashi):
+        for kind in ("real", "complex"):
+            method.invert(Problem(random_blocks(3, 2, 1, np.random.default_rng(7), kind)))
 
 
 @selinv.plots
 def plots(result: Result) -> Sequence[Any]:
     """Simulated seconds by ranks."""
-    from armillary.figures import panels
+    ranks = {"virtual-2": 2, "virtual-4": 4, "virtual-8": 8, "virtual-16a": 16}
 
-    lines = {}
-    for technique in result.techniques:
-        medians = result.medians(technique, "seconds")
-        points = [
-            (ranks, medians[name])
-            for ranks, name in ((2, "virtual-2"), (4, "virtual-4"), (8, "virtual-8"), (16, "virtual-16a"))
-            if name in medians
-        ]
-        if len(points) > 1:
-            lines[technique] = points
-    return [panels({"": lines}, "Simulated seconds, by ranks", "ranks", "seconds", log_y=True)] if lines else []
+    def place(case: str, facts: Mapping[str, Any]) -> tuple[str, int] | None:
+        return ("", ranks[case]) if case in ranks else None
+
+    return result.panels("Simulated seconds, by ranks", "seconds", place, x="ranks", y="seconds", log_y=True, least_points=2)
 
 
 class _Work:
-    """A problem, and its reference once somebody asks."""
+    """A problem, with its reference, which is computed when it is first asked for."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -276,14 +289,14 @@ class _Work:
 
     @functools.cached_property
     def reference(self) -> Reference:
-        """Columns of the inverse, the same for every technique."""
-        from .grading import reference
+        """Columns of the inverse, which are the same for every technique."""
+        from .inversion.grading import reference
 
         return reference(self.problem.sparse, self._rng)
 
 
 def _field(case: Case, rng: np.random.Generator) -> _Work:
-    from .method import Problem
+    from .inversion.method import Problem
     from .workload import spatio_temporal
 
     p = case.parameters
@@ -291,7 +304,7 @@ def _field(case: Case, rng: np.random.Generator) -> _Work:
 
 
 def _random(case: Case, rng: np.random.Generator) -> _Work:
-    from .method import Problem
+    from .inversion.method import Problem
     from .workload import random_blocks
 
     p = case.parameters
@@ -301,19 +314,10 @@ def _random(case: Case, rng: np.random.Generator) -> _Work:
     return _Work(Problem(blocks, p["ranks"]), rng)
 
 
-def _load(case: Case, rng: np.random.Generator) -> _Work:
-    from .method import Problem
+def _own(case: Case, rng: np.random.Generator) -> _Work:
+    from .inversion.method import Problem
 
-    assert case.source is not None
-    p = case.parameters
-    return _Work(Problem(_file(case.source, case.source.stat().st_mtime_ns, p["block"], p["arrow"]), p["ranks"]), rng)
-
-
-@functools.lru_cache(maxsize=1)
-def _file(path: Path, changed_ns: int, block: str, arrow: str) -> Any:
-    from .workload import read_blocks
-
-    return read_blocks(path, block, arrow)
+    return _Work(Problem(case.loaded, case.parameters["ranks"]), rng)
 
 
 @functools.cache
@@ -322,8 +326,8 @@ def _cuda() -> bool:
 
 
 def _on_device(problem: Problem, method: Method) -> Problem:
-    """The blocks on the CUDA device for those that can use it, and on the host for the others."""
-    from .method import Problem
+    """The blocks on the CUDA device for techniques that can use it, and on the host for the others."""
+    from .inversion.method import Problem
     from .serinv import Serinv
     from .serinv_sequential import SerinvSequential
 

@@ -1,4 +1,4 @@
-"""The whole inverse from a dense Cholesky factor: N³ operations and N² numbers, most of them not wanted.
+"""The whole inverse from a dense Cholesky factor, which takes N³ operations and N² numbers, most of them unwanted.
 
 Cholesky, in: Benoît: Note sur une méthode de résolution des équations normales, 1924; LAPACK's potrf and potri.
 """
@@ -13,19 +13,19 @@ import numpy as np
 
 from armillary.arena import NotForThisCase
 
-from .costs import Work
-from .method import Answer, Method, Problem
+from .costs.work import Work
+from .inversion.method import Answer, Method, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-#: Rows from which on it is declined: minutes, and gigabytes.
+#: Rows from which on a matrix is declined, because it would take minutes and gigabytes.
 MOST_ROWS = 8000
 
 
 @dataclass(frozen=True)
 class Dense(Method):
-    """potrf and potri."""
+    """The whole inverse by LAPACK's potrf and potri."""
 
     def invert(self, problem: Problem) -> Answer:
         order = problem.blocks.order

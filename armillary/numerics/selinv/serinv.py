@@ -13,16 +13,17 @@ Parallel Selected Inversion of Block-tridiagonal with Arrowhead Matrices. IEEE C
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from armillary.arena import Claim, Gain, Kind
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .block_arrow import BlockArrow
-from .factorisation import factor, selected_inverse
-from .method import Answer, Method, Problem
-from .partitions import Part
+from .blocks.block_arrow import BlockArrow
+from .blocks.partitions import Part
+from .inversion.factorisation import factor, selected_inverse
+from .inversion.method import Answer, Method, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -34,13 +35,13 @@ _STAND_IN = "for PARDISO and MUMPS: a general sparse selected inversion on one c
 
 @dataclass(frozen=True)
 class Serinv(Method):
-    """Partitions of the chain, a reduced system of 2p−1 blocks, and back."""
+    """Partitions of the chain, a reduced system of 2p−1 blocks, and the way back."""
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
             "seconds", over="takahashi", by=Gain(ratio=(2.6, None)), on=Kind("simulated", "p16", "spatio-temporal"), honest=(2.0, None),
             says="2.6 times faster than PARDISO's selected inversion at 16 processes, on CPUs", stand_in=_STAND_IN,
-            why="another library and machine; the simulated ranks run at stated shares of a core's peak",
+            why="library and machine differ, and the simulated ranks run at stated shares of a core's peak",
         ),
         Claim(
             "seconds", over="takahashi", by=Gain(ratio=(71.4, None)), on=Kind("gpu", "spatio-temporal"), honest=(35.0, None), part=10.0,
@@ -53,13 +54,9 @@ class Serinv(Method):
         ),
     )  # fmt: skip
 
-    ranks: int = field(default=0, metadata={"doc": "ranks to cut the chain for; 0 takes the case's", "range": (0, 4096)})
-    strategy: Literal["auto", "allgather", "gather-scatter", "nested"] = field(
-        default="auto", metadata={"doc": "who factors the reduced system"}
-    )
-    balance: float = field(
-        default=0.0, metadata={"doc": "blocks of rank 0 over blocks of another; 0 takes the ratio of flops", "range": (0.0, 1000.0)}
-    )
+    ranks: int = parameter(0, "the number of ranks for which the chain is cut; 0 takes that of the case", range=(0, 4096))
+    strategy: Literal["auto", "allgather", "gather-scatter", "nested"] = parameter("auto", "who factors the reduced system")
+    balance: float = parameter(0.0, "blocks of rank 0 over blocks of another rank; 0 takes the ratio of flops", range=(0.0, 1000.0))
 
     def invert(self, problem: Problem) -> Answer:
         return self.on_ranks(problem, "threads")

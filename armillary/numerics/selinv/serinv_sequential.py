@@ -1,4 +1,4 @@
-"""Block factorisation down the chain and selected inversion back up, by one process: what every rank of Serinv does inside its stretch.
+"""Block factorisation down the chain and selected inversion back up by one process, as every rank of Serinv does inside its stretch.
 
 Takahashi, Fagan, Chin: Formation of a sparse bus impedance matrix and its application to short circuit study, 1973, by blocks.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .costs import whole_work
-from .factorisation import factor, selected_inverse
-from .method import Answer, Method, Problem
+from .costs.work import whole_work
+from .inversion.factorisation import factor, selected_inverse
+from .inversion.method import Answer, Method, Problem
 
 
 @dataclass(frozen=True)
 class SerinvSequential(Method):
-    """One process, all blocks."""
+    """Selected inversion of all blocks by one process."""
 
     def invert(self, problem: Problem) -> Answer:
         blocks = problem.blocks

@@ -1,28 +1,29 @@
-"""A sparse LU factorisation and a solve with every unit vector, of which the wanted entries are kept: what one does with SciPy.
+"""A sparse LU factorisation and a solve with every unit vector, of which the wanted entries are kept, as a user of SciPy would do.
 
 Li: An overview of SuperLU: algorithms, implementation, and user interface. ACM TOMS, 2005.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.arena import NotForThisCase
+from armillary.parameters import parameter
 
-from .costs import Work
-from .method import Answer, Entries, Method, Problem
+from .costs.work import Work
+from .inversion.method import Answer, Entries, Method, Problem
 
-#: Multiplications from which on it is declined: over ten minutes of a core.
+#: Multiplications from which on a matrix is declined, which are over ten minutes of one core.
 MOST_WORK = 2e11
 
 
 @dataclass(frozen=True)
 class SolveColumns(Method):
-    """splu, and N solves in batches."""
+    """SciPy's `splu` and N solves in batches."""
 
-    batch: int = field(default=64, metadata={"doc": "unit vectors solved at a time", "range": (1, 4096)})
+    batch: int = parameter(64, "the number of unit vectors that are solved at a time", range=(1, 4096))
 
     def invert(self, problem: Problem) -> Answer:
         from scipy.sparse import csc_array
@@ -49,5 +50,5 @@ class SolveColumns(Method):
 
 
 def _bytes(entries: int, dtype: np.dtype) -> int:
-    """Bytes of a factor in SuperLU: a number and an index of 4 bytes an entry."""
+    """Bytes of a factor in SuperLU: a number and an index of 4 bytes per entry."""
     return entries * (dtype.itemsize + 4)

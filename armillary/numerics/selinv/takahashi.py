@@ -1,4 +1,4 @@
-"""Selected inversion on a general sparse factor, entry by entry: the kind that PARDISO and MUMPS have, without supernodes.
+"""Selected inversion on a general sparse factor, entry by entry, as PARDISO and MUMPS do it, but without supernodes.
 
 With A = L·D·Lᴴ (from SuperLU in symmetric mode, with a fill-reducing order) the inverse Z obeys Z = L⁻ᴴD⁻¹ + Z·(I − L). So column j on the
 pattern of L needs only entries of Z on that pattern, in columns to its right: Z_ij = −Σ_k Z_ik L_kj and Z_jj = 1/d_j − Σ_k conj(L_kj) Z_kj,
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from armillary.errors import InputError
+from armillary.kernels import loop
 
-from .costs import Work
-from .method import Answer, Method, Problem
+from .costs.work import Work
+from .inversion.method import Answer, Method, Problem
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def symbolic(matrix: Any, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pointers, rows
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _fill(n, starts, entries):
     # The pattern of column j: the matrix's own, and those of the columns whose first entry below the diagonal is j.
     pointers = np.zeros(n + 1, np.int64)
@@ -122,7 +122,7 @@ def _fill(n, starts, entries):
     return pointers, rows[:used].copy()
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _place(starts, entries, data, pointers, rows, values):
     # Both columns are sorted; what the factor has beyond the symbolic pattern (padding of supernodes) is zero.
     for j in range(len(pointers) - 1):
@@ -134,7 +134,7 @@ def _place(starts, entries, data, pointers, rows, values):
                 values[q] = data[p]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _recur(pointers, rows, values, reciprocal, inverse, diagonal):
     # Invariant: columns to the right of j are done. place[i] is where row i stands in column j, or -1.
     n = len(pointers) - 1

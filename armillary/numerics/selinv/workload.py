@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.files import check_archive, read_arrays
 
-from .block_arrow import BlockArrow, check_room
+from .blocks.block_arrow import BlockArrow, check_room
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -84,10 +85,10 @@ def random_blocks(
 
 def read_blocks(path: Path, block: str = "auto", arrow: str = "auto") -> BlockArrow:
     """The matrix in a file: block arrays in `.npz` (`diagonal`, `lower`, and where there is an arrow `arrow` and `tip`), or a sparse one
-    (`.mtx`, `.mtx.gz`, SciPy's `.npz`), whose block size and arrow are given or found out. `block` may be sizes with commas between."""
+    (`.mtx`, `.mtx.gz`, SciPy's `.npz`), whose block size and arrow are given or found out. `block` may be sizes separated by commas."""
     from ..matrix_files import read_sparse
 
-    if path.name.lower().endswith(".npz") and "diagonal" in (names := _names(path)):
+    if path.name.lower().endswith(".npz") and "diagonal" in (names := check_archive(path)):
         return _block_arrays(path, names)
     sizes: Any = [_number(word, "block") for word in block.split(",")] if "," in block else block
     return BlockArrow.from_sparse(
@@ -102,25 +103,13 @@ def _number(word: str, what: str) -> int:
         raise InputError(f'found "{word}"; expected a whole number, sizes with commas between, or auto', where=what) from None
 
 
-def _names(path: Path) -> set[str]:
-    from armillary.archives import check_archive
-
-    if not path.is_file():
-        raise InputError("no such file", where=str(path))
-    return check_archive(path)
-
-
 def _block_arrays(path: Path, names: set[str]) -> BlockArrow:
     wanted = {"diagonal", "lower"} | (names & {"arrow", "tip", "sizes"})
     if missing := ({"diagonal", "lower"} - names) | ({"arrow", "tip"} - names if names & {"arrow", "tip"} else set()):
         raise InputError(f"found no array {', '.join(sorted(missing))}; expected diagonal, lower, arrow and tip", where=str(path))
     if extra := names - wanted:
         raise InputError(f"found {', '.join(sorted(extra))}; expected diagonal, lower, arrow, tip, sizes", where=str(path))
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in wanted}
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"not an .npz of arrays: {error}", where=str(path)) from error
+    found = read_arrays(path, sorted(wanted), limit=None)
     sizes = found.pop("sizes", np.empty(0, np.int64))
     for name, x in [*found.items(), ("sizes", sizes)]:
         if x.dtype.kind not in ("biufc" if name != "sizes" else "iu"):

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric
-from armillary.errors import InputError, unknown
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+    from scipy.sparse import csc_array
 
-    from armillary.study import Result
-
-    from .method import Method
+    from .rearranging.method import Method, Operation
     from .workload import Work
 
 _MEASURED = frozenset({"measured"})
 _SIMULATED = frozenset({"simulated"})
-_SENT = "payload for other ranks in all phases, broadcasts and gathers by the messages that they send; the most of any rank"
+_SENT = "payload sent to other ranks in all phases, by the rank that sends most; a broadcast or gather counts every message"
 
 sparse = Arena(
     "numerics/sparse",
     question="How fast can I permute, cut out of, or write into this distributed sparse matrix, and how much has to move?",
     metrics=[
-        Metric("seconds", unit="s", better="lower", kind="measured", on=_MEASURED, doc="one operation, slowest rank; median of rounds"),
-        Metric("simulated_seconds", unit="s", better="lower", kind="simulated", on=_SIMULATED, doc="one operation on the cluster"),
+        Metric(
+            "seconds", unit="s", better="lower", kind="measured", on=_MEASURED, doc="one operation on the slowest rank; median of rounds"
+        ),
+        Metric(
+            "simulated_seconds",
+            unit="s",
+            better="lower",
+            kind="simulated",
+            on=_SIMULATED,
+            doc="one operation on virtual ranks of the cluster",
+        ),
         Metric("bytes_per_rank", unit="B", better="lower", kind="measured", steady=True, doc=_SENT),
         Metric(
-            "messages", better="lower", kind="measured", steady=True, doc="messages to other ranks that carry payload; the most of any rank"
+            "messages",
+            better="lower",
+            kind="measured",
+            steady=True,
+            doc="messages with payload to other ranks, by the rank that sends most",
         ),
-        Metric("imbalance", better="lower", kind="measured", steady=True, doc="most entries of a rank after the operation over the mean"),
-        Metric("peak_bytes", unit="B", better="lower", kind="measured", on=_MEASURED, doc="most that all ranks together allocate"),
-        Metric("identify", unit="s", better=None, kind="by case", doc="working out where entries go, and packing; slowest rank"),
-        Metric("exchange", unit="s", better=None, kind="by case", doc="moving entries or blocks; slowest rank"),
-        Metric("build", unit="s", better=None, kind="by case", doc="making the new block, or local products; slowest rank"),
+        Metric(
+            "imbalance", better="lower", kind="measured", steady=True, doc="entries of the fullest rank after the operation, over the mean"
+        ),
+        Metric("peak_bytes", unit="B", better="lower", kind="measured", on=_MEASURED, doc="peak of what all ranks together allocate"),
+        Metric("identify", unit="s", better=None, kind="by case", doc="finding where entries go and packing them, on the slowest rank"),
+        Metric("exchange", unit="s", better=None, kind="by case", doc="moving entries or blocks, on the slowest rank"),
+        Metric("build", unit="s", better=None, kind="by case", doc="building the new block, or local products, on the slowest rank"),
     ],
     techniques={
         "ieb": ".ieb:Ieb",
@@ -48,15 +62,19 @@ sparse = Arena(
     papers={"ieb": "ieb"},
     baseline="spgemm",
     tradeoff=("bytes_per_rank", "seconds"),
-    uses=("armillary.comm", "armillary.numerics.matrix_files"),
     repeats=1,
     constants=[
         Constant("R-MAT quadrants", "0.57, 0.19, 0.19, 0.05", "", "Graph500 specification"),
-        Constant("compute", "bytes that each pass reads and writes", "B", "counted by the technique, charged to a core of the cluster"),
+        Constant(
+            "compute",
+            "bytes that each pass reads and writes",
+            "B",
+            "the technique counts them, and a core of the cluster is charged for them",
+        ),
     ],
 )
 
-#: Exponents of two of the rows, by scale: measured cases, the stream of batches, and virtual ranks by their number.
+#: Rows as exponents of two, by scale: measured cases, the stream of batches, and virtual ranks by their number.
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"measured": 9, "stream": 8, "p16": 8, "p64": 8, "many": 8},
     "small": {"measured": 16, "stream": 12, "p16": 14, "p64": 14, "many": 14},
@@ -69,24 +87,32 @@ MEASURED = (
 )  # fmt: skip
 THREADS = 4
 VIRTUAL = ("p16", "p64", "many")
-#: What many ranks are, by scale: 1,024 take this process minutes.
+#: How many ranks "many" are, by scale; 1,024 take this process minutes.
 MANY = {"tiny": 64, "small": 256, "large": 1024}
+#: Assignments of the stream at the tiny scale; the others have `workload.BATCHES`.
+_TINY_BATCHES = 4
 CLUSTER = "perlmutter-cpu"
 _ROUNDS = {"tiny": 1, "small": 5, "large": 5}
 _MOST_RANKS = 1024
+#: The operations of `workload.OPERATIONS` that take given indices.
+_INDEXED = ("permute", "rows-and-columns", "extract-random", "extract-contiguous")
 
 
 @sparse.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Matrices and operations on four threads of this machine, and permutations on 16 and 64 virtual ranks of a cluster, and on many."""
+    """Matrices and operations on four threads of this machine, and permutations on 16, 64 and many virtual ranks of a cluster."""
     size = SIZES[scale]
     for family, name in MEASURED:
         what = {"matrix": family, "operation": name, "ranks": THREADS, "rounds": _ROUNDS[scale]}
         exponent = size["stream"] if name == "stream" else size["measured"]
+        if (scale, name) == ("tiny", "stream"):
+            what["batches"] = _TINY_BATCHES
         kinds = {"measured", "few-ranks", family, name.partition("-")[0], f"p{THREADS}"}
         yield Case(f"{family}-{name}", _make, {**what, "exponent": exponent}, frozenset(kinds))
     for family in ("rmat", "poisson5"):
         for some in VIRTUAL if family == "rmat" else VIRTUAL[:2]:
+            if (scale, some) == ("tiny", "p64"):  # Many are 64 there.
+                continue
             p = MANY[scale] if some == "many" else int(some[1:])
             what = {"matrix": family, "operation": "permute", "ranks": p, "cluster": CLUSTER, "exponent": size[some]}
             kinds = (
@@ -95,35 +121,81 @@ def cases(scale: str) -> Iterator[Case]:
             yield Case(f"{family}-permute-{some}", _make, what, frozenset(kinds))
 
 
-@sparse.read
-def read(
-    path: Path, *, operation: str = "permute", rows: str = "", cols: str = "", base: int = 0, ranks: int = 4, cluster: str = CLUSTER
-) -> Iterator[Case]:
-    """A matrix (.mtx, .mtx.gz, .npz, .npy, or an edge list .txt, .txt.gz), on `ranks` threads and as many virtual ranks of `cluster`.
+@dataclass(frozen=True)
+class Reading:
+    """What is done to the matrix, with which indices, and on how many ranks."""
 
-    `rows` and `cols` are files of indices counted from `base` (.npy, or one on each line); without them they are drawn.
-    """
-    from .workload import OPERATIONS
+    operation: str = parameter("permute", "what is done to the matrix", choices=(*_INDEXED, "rcm", "assign", "stream"))
+    rows: str = parameter("", "a file of row indices (.npy, or text with one per line); drawn if empty", file=True)
+    cols: str = parameter("", "a file of column indices, in the same form; drawn if empty", file=True)
+    base: int = parameter(0, "the number from which the files of indices count", choices=(0, 1))
+    ranks: int = parameter(4, "the number of threads here, and of virtual ranks on the cluster", range=(1, _MOST_RANKS))
+    cluster: str = parameter(CLUSTER, "the preset of the cluster that carries the virtual ranks")
 
-    if operation not in OPERATIONS:
-        raise unknown("operation", operation, OPERATIONS, where="--operation")
-    if not 1 <= ranks <= _MOST_RANKS:
-        raise InputError(f"found {ranks}; expected 1 to {_MOST_RANKS}", where="--ranks")
-    if (rows or cols) and operation in ("assign", "stream", "rcm"):
-        raise InputError(f"found indices for {operation}; expected them for permute or an extraction", where="--rows, --cols")
-    _known_cluster(cluster)
-    what = {"operation": operation, "rows": rows, "cols": cols, "base": base, "ranks": ranks, "rounds": 3}
-    _from_file(path, path.stat().st_mtime_ns, operation, rows, cols, base, 0)
-    yield Case(f"{path.name}-{operation}", _load, what, frozenset({"measured", "few-ranks", "file"}), source=path)
-    yield Case(
-        f"{path.name}-{operation}-virtual", _load, {**what, "cluster": cluster}, frozenset({"simulated", "few-ranks", "file"}), source=path
-    )
+    def validate(self) -> None:
+        """Indices belong to permutations and extractions, and the cluster is one that comes with Armillary."""
+        from armillary.cluster import preset
+
+        if (self.rows or self.cols) and self.operation not in _INDEXED:
+            raise InputError(f"found indices for {self.operation}; expected them for permute or an extraction", where="--rows, --cols")
+        preset(self.cluster)
+
+
+@sparse.read(Reading)
+def read(path: Path, how: Reading) -> tuple[csc_array, Operation | None]:
+    """A matrix (.mtx, .mtx.gz, .npz, .npy, or an edge list .txt, .txt.gz), and the operation where its indices are given."""
+    from .distribution.distributed import canonical
+    from .readers.shares import read_work
+
+    found = canonical(read_work(path))
+    if how.rows or how.cols:
+        return found, _given(found, how)
+    if how.operation in ("permute", "rcm") and found.shape[0] != found.shape[1]:
+        raise InputError(f"found a matrix of {found.shape}; expected a square one for {how.operation} without indices", where=str(path))
+    return found, None
+
+
+def _given(found: csc_array, how: Reading) -> Operation:
+    """The operation with the indices of the user's files."""
+    import numpy as np
+
+    from .readers.shares import read_index
+    from .rearranging.method import Operation
+
+    sides = [read_index(side, how.base) if side else np.arange(n) for side, n in zip((how.rows, how.cols), found.shape)]
+    made = Operation("permute" if how.operation in ("permute", "rows-and-columns") else "extract", sides[0], sides[1])
+    for side, n, where in zip(sides, found.shape, (how.rows or "rows", how.cols or "cols")):
+        bad = np.flatnonzero(side >= n)
+        if bad.size:
+            raise InputError(
+                f"found index {side[bad[0]] + how.base} at position {bad[0]}; expected at most {n - 1 + how.base}", where=where
+            )
+        if made.name == "permute" and (side.size != n or np.unique(side).size != n):
+            raise InputError(f"found {side.size} indices, {np.unique(side).size} different; expected a permutation of {n}", where=where)
+    return made
+
+
+@sparse.own_cases
+def own_cases(loaded: tuple[csc_array, Operation | None], name: str, how: Reading) -> Iterator[Case]:
+    """The operation on threads of this machine, and on as many virtual ranks of the cluster."""
+    what = {"operation": how.operation, "base": how.base, "ranks": how.ranks, "rounds": 3}
+    yield Case(f"{name}-{how.operation}", _own, what, frozenset({"measured", "few-ranks", "file"}))
+    virtual = {**what, "cluster": how.cluster}
+    yield Case(f"{name}-{how.operation}-virtual", _own, virtual, frozenset({"simulated", "few-ranks", "file"}))
+
+
+@sparse.example
+def example(folder: Path) -> Path:
+    """Four edges between three nodes, as a SNAP edge list."""
+    file = folder / "edges.txt"
+    file.write_text("# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n0\t2\n1\t2\n2\t0\n")
+    return file
 
 
 @sparse.run
 def run(method: Method, case: Case) -> dict[str, float]:
-    """Deals the matrix, does the operation on ranks and compares the result with SciPy's, bit by bit."""
-    from .measure import PHASES, measure
+    """Deals the matrix, performs the operation on ranks and compares the result with SciPy's, bit by bit."""
+    from .rearranging.measure import PHASES, measure
 
     work: Work = case.workload
     found = measure(method, work, case.parameters["ranks"], case.parameters.get("rounds", 1), case.parameters.get("cluster"))
@@ -143,67 +215,32 @@ def run(method: Method, case: Case) -> dict[str, float]:
 @sparse.plots
 def plots(result: Result) -> Sequence[Any]:
     """Bytes and simulated seconds of a permutation over the number of ranks."""
-    from armillary.figures import panels
 
-    figures = []
-    for metric, title in (("bytes_per_rank", "Bytes sent per rank"), ("simulated_seconds", "Simulated seconds")):
-        tables = {}
-        for family in ("rmat", "poisson5"):
-            lines = {}
-            for technique in result.techniques:
-                medians = result.medians(technique, metric)
-                names = {f"{family}-permute-{some}": some for some in VIRTUAL}
-                points = [(some, medians[name]) for name, some in names.items() if medians.get(name, 0) > 0]
-                if len(points) > 1:
-                    lines[technique] = points
-            if lines:
-                tables[family] = lines
-        if tables:
-            figures.append(panels(tables, f"{title}, permutation", "ranks", metric, log_y=True))
-    return figures
+    def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        family, _, ranks = case.partition("-permute-")
+        return (family, ranks) if ranks in VIRTUAL else None
+
+    shown = (("bytes_per_rank", "Bytes sent per rank"), ("simulated_seconds", "Simulated seconds"))
+    return [
+        figure
+        for metric, title in shown
+        for figure in result.panels(f"{title}, permutation", metric, place, x="ranks", y=metric, log_y=True, least_points=2)
+    ]
 
 
 def _make(case: Case, rng: np.random.Generator) -> Work:
-    from .workload import Work, matrix, operation
+    from .workload import BATCHES, Work, matrix, operation
 
     found = matrix(case.parameters["matrix"], case.parameters["exponent"], rng)
-    return Work(found, operation(case.parameters["operation"], found, rng))
+    return Work(found, operation(case.parameters["operation"], found, rng, case.parameters.get("batches", BATCHES)))
 
 
-def _load(case: Case, rng: np.random.Generator) -> Work:
-    assert case.source is not None
-    what = case.parameters
-    changed = case.source.stat().st_mtime_ns
-    return _from_file(case.source, changed, what["operation"], what["rows"], what["cols"], what["base"], int(rng.integers(2**31)))
-
-
-@functools.lru_cache(maxsize=2)
-def _from_file(path: Path, changed_ns: int, name: str, rows: str, cols: str, base: int, seed: int) -> Work:
+def _own(case: Case, rng: np.random.Generator) -> Work:
+    """The user's matrix, with indices that are drawn where none were given."""
     import numpy as np
 
-    from . import workload
-    from .distributed import canonical
-    from .files import read_index, read_work
-    from .method import Operation
+    from .workload import Work, operation
 
-    found = canonical(read_work(path))
-    rng = np.random.default_rng(seed)
-    if not (rows or cols):
-        if name in ("permute", "rcm") and found.shape[0] != found.shape[1]:
-            raise InputError(f"found a matrix of {found.shape}; expected a square one for {name} without indices", where=str(path))
-        return workload.Work(found, workload.operation(name, found, rng))
-    sides = [read_index(side, base) if side else np.arange(n) for side, n in zip((rows, cols), found.shape)]
-    made = Operation("permute" if name in ("permute", "rows-and-columns") else "extract", sides[0], sides[1])
-    for side, n, where in zip(sides, found.shape, (rows or "rows", cols or "cols")):
-        bad = np.flatnonzero(side >= n)
-        if bad.size:
-            raise InputError(f"found index {side[bad[0]] + base} at position {bad[0]}; expected at most {n - 1 + base}", where=where)
-        if made.name == "permute" and (side.size != n or np.unique(side).size != n):
-            raise InputError(f"found {side.size} indices, {np.unique(side).size} different; expected a permutation of {n}", where=where)
-    return workload.Work(found, made)
-
-
-def _known_cluster(name: str) -> None:
-    from armillary.cluster import preset
-
-    preset(name)
+    found, made = case.loaded
+    seed = int(rng.integers(2**31))
+    return Work(found, made or operation(case.parameters["operation"], found, np.random.default_rng(seed)))

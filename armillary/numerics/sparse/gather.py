@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blocks import Blocks
-from .dcsc import Array, index_type, triple_type
-from .exchange import build, pack_triples
-from .kernels import group
-from .method import Method, Operation
+from .distribution.blocks import Blocks
+from .distribution.dcsc import Array, index_type, triple_type
+from .distribution.exchange import build, pack_triples
+from .rearranging.kernels import group
+from .rearranging.method import Method, Operation
 from .scipy_one import indexed, indexing_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from armillary.comm.communicator import Communicator
 
-    from .distributed import DistributedMatrix
+    from .distribution.distributed import DistributedMatrix
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Gather(Method):
     """All entries to rank 0, SciPy there, and back."""
 
     def deal(self, matrix: csc_array, comm: Communicator) -> DistributedMatrix:
-        from .distributed import DistributedMatrix
+        from .distribution.distributed import DistributedMatrix
 
         return DistributedMatrix.from_scipy(matrix, comm)
 
@@ -78,7 +78,7 @@ def _whole(dealt: DistributedMatrix) -> csc_array | None:
 
 def _dealt(result: csc_array | None, like: DistributedMatrix) -> DistributedMatrix:
     """The blocks of rank 0's matrix, each to its owner in one scatter."""
-    from .distributed import DistributedMatrix
+    from .distribution.distributed import DistributedMatrix
 
     comm, grid = like.comm, like.grid
     facts = np.zeros(2, np.int64)

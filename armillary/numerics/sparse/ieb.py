@@ -15,19 +15,20 @@ HipAssign).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from armillary.arena import Claim, Exponent, Gain, Kind
+from armillary.parameters import parameter
 
-from .method import Method, Operation
+from .rearranging.method import Method, Operation
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
     from armillary.comm.communicator import Communicator
 
-    from .distributed import DistributedMatrix
+    from .distribution.distributed import DistributedMatrix
 
 _WHY = "the paper gives no single number; twice is what the counts of words lead to expect"
 
@@ -52,33 +53,33 @@ class Ieb(Method):
         Claim(
             "seconds", over="spgemm", by=Gain(ratio=(2.0, None)), on=Kind("measured"), part=1.0,
             says="substantially better performance than CombBLAS, for every operation",
-            why="no figure is given, and CombBLAS's method stands here in SciPy's products",
+            why="the paper gives no figure, and CombBLAS's method uses SciPy's products here",
         ),
         Claim(
             "seconds", over="row-blocks", by=Gain(ratio=(1.2, None)), on=Kind("measured", "rmat"), part=1.0,
             says="substantially better performance than PETSc, on graphs with heavy rows",
-            why="PETSc's way stands here with the same kernels, so that only the distribution differs",
+            why="PETSc's distribution runs here with the same kernels, so that nothing else differs",
         ),
         Claim(
             "simulated_seconds", over="spgemm", by=Gain(ratio=(1.0, None)), on=Kind("simulated", "many"),
-            says="scales to many ranks: still faster than SpGEMM-based methods there (256; 1,024 at scale large)",
+            says="scales to many ranks, where it is still faster than SpGEMM-based methods (256 ranks, and 1,024 at the large scale)",
         ),
     )  # fmt: skip
 
-    threads: int = field(default=1, metadata={"doc": "threads of each rank", "range": (1, 64)})
-    max_message_bytes: int = field(default=1 << 30, metadata={"doc": "most bytes of a send buffer in one round", "range": (1, 1 << 40)})
+    threads: int = parameter(1, "the number of threads per rank", range=(1, 64))
+    max_message_bytes: int = parameter(1 << 30, "the largest send buffer of one round, in bytes", range=(1, 1 << 40))
 
     def _grid(self, p: int) -> tuple[int, int] | None:
         return None
 
     def deal(self, matrix: csc_array, comm: Communicator) -> DistributedMatrix:
-        from .distributed import DistributedMatrix
+        from .distribution.distributed import DistributedMatrix
 
         return DistributedMatrix.from_scipy(matrix, comm, self._grid(comm.size))
 
     def apply(self, dealt: DistributedMatrix, operation: Operation, batches: list[Any]) -> DistributedMatrix:
-        from .distributed import DistributedMatrix
-        from .operations import assign, extract, permute
+        from .distribution.distributed import DistributedMatrix
+        from .rearranging.operations import assign, extract, permute
 
         how: dict[str, Any] = {"threads": self.threads, "max_message_bytes": self.max_message_bytes}
         if operation.name == "permute":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .method import Method, Operation
+from .rearranging.method import Method, Operation
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

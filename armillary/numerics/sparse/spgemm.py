@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.comm.exchanges import binomial_bcast
+from armillary.comm.collectives.exchanges import binomial_bcast
 
-from .blocks import Blocks
-from .dcsc import Array, index_type
-from .index_vector import IndexVector, along, spread
-from .method import Method, Operation, square
+from .distribution.blocks import Blocks
+from .distribution.dcsc import Array, index_type
+from .distribution.index_vector import IndexVector, along, spread
+from .rearranging.method import Method, Operation, square
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
 
     from armillary.comm.communicator import Communicator
-    from armillary.comm.process_grid import ProcessGrid
+    from armillary.comm.topology.process_grid import ProcessGrid
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Spgemm(Method):
         return square(p) ** 2
 
     def deal(self, matrix: csc_array, comm: Communicator) -> Rows:
-        from .distributed import DistributedMatrix
+        from .distribution.distributed import DistributedMatrix
 
         side = square(comm.size)
         dealt = DistributedMatrix.from_scipy(matrix, comm, (side, side))
@@ -85,8 +85,8 @@ class Spgemm(Method):
         return dealt.block.nnz
 
     def collect(self, dealt: Rows) -> csc_array | None:
-        from .dcsc import Dcsc
-        from .distributed import DistributedMatrix, canonical
+        from .distribution.dcsc import Dcsc
+        from .distribution.distributed import DistributedMatrix, canonical
 
         return DistributedMatrix(dealt.grid, dealt.shape, Dcsc.from_csc(canonical(dealt.block))).to_scipy(root=0)
 

@@ -1,4 +1,4 @@
-"""Matrices and what is done to them: graphs with heavy rows, graphs without, grids, and nearly nothing in a large space."""
+"""Matrices and operations on them: graphs with and without heavy rows, grids, and hypersparse matrices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from armillary.errors import unknown
 
-from .dcsc import Array
-from .method import Operation
+from .distribution.dcsc import Array
+from .rearranging.method import Operation
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Graph500: probabilities of the quadrants, and edges for each node.
 RMAT = (0.57, 0.19, 0.19, 0.05)
 EDGE_FACTOR = 16
+#: Assignments in a stream.
+BATCHES = 20
 MATRICES = ("rmat", "erdos-renyi", "poisson5", "poisson27", "hypersparse")
 OPERATIONS = ("permute", "rows-and-columns", "rcm", "extract-random", "extract-contiguous", "assign", "stream")
 
@@ -76,7 +78,7 @@ def rmat(scale: int, edges: int, rng: np.random.Generator) -> tuple[Array, Array
     return rows, cols
 
 
-def operation(name: str, found: Any, rng: np.random.Generator, batches: int = 20) -> Operation:
+def operation(name: str, found: Any, rng: np.random.Generator, batches: int = BATCHES) -> Operation:
     """What is done to the matrix: a random symmetric permutation, one for rows and one for columns, reverse Cuthill–McKee; a tenth of rows
     and columns, random or contiguous; an assignment of a hundredth of its entries to a random tenth, or a stream of such.
     """

@@ -1,4 +1,4 @@
-"""A worker that has the base model and the LoRAs, else the least loaded.
+"""Each request goes to a worker that holds its base model and LoRAs, or else to the least loaded one.
 
 Cache-aware dispatch as in Ray Serve's model multiplexing, 2023.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from armillary.arena import Technique
 
-from .image_policy import CachingPolicy, ImagePolicy
+from .images.policy import CachingPolicy, ImagePolicy
 
 
 @dataclass(frozen=True)

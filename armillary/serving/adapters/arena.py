@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome
+from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome, Result, parameter
 from armillary.errors import InputError
+from armillary.timing import Stopwatch
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
+    from armillary.llm import Model, Requests
+
+    from .images.workload import ImageTrace
+    from .readers.image_traces import LoadTimes
+    from .workload import AdapterTable, AdapterWork
 
 _MIX, _SERVED, _ROWS = frozenset({"mix"}), frozenset({"served"}), frozenset({"measured-rows"})
 
@@ -22,19 +26,19 @@ adapters = Arena(
     "serving/adapters",
     question="I serve hundreds of adapters: how many GPUs do I need, and which adapter goes where?",
     metrics=[
-        Metric("gpus", better="lower", kind="simulated", on=_MIX, doc="its own count, or the least above at which nothing starves"),
-        Metric("starved", better="lower", kind="simulated", scale="difference", on=_MIX, doc="share of adapters under 90 %"),
-        Metric("token_throughput", unit="tok/s", better="higher", kind="simulated", on=_MIX, doc="prompt and output tokens"),
-        Metric("mean_latency", unit="s", better="lower", kind="simulated", on=_SERVED, doc="from arrival to the last token or image"),
-        Metric("p50_latency", unit="s", better="lower", kind="simulated", on=_SERVED),
-        Metric("p90_latency", unit="s", better="lower", kind="simulated", on=_SERVED),
-        Metric("p99_latency", unit="s", better="lower", kind="simulated", on=_SERVED),
-        Metric("hit_ratio", better="higher", kind="simulated", scale="difference", on=_SERVED, doc="on the device at the start"),
-        Metric("updates_per_h", unit="1/h", better="lower", kind="simulated", on=_SERVED, doc="adapters and base models loaded"),
-        Metric("throughput_error", unit="%", better="lower", kind="simulated", scale="difference", on=_ROWS, doc="SMAPE against real vLLM"),
-        Metric("tpot_error", unit="%", better="lower", kind="simulated", scale="difference", on=_ROWS, doc="median, against real vLLM"),
-        Metric("speedup", unit="x", better="higher", kind="measured", on=_ROWS, doc="the hour of 384 adapters over the twin's seconds"),
-        Metric("plan_s", unit="s", better="lower", kind="measured", on=_MIX, doc="the first placement, on this machine; learning apart"),
+        Metric("gpus", on=_MIX, doc="the technique's own count, or the least above it at which nothing starves"),
+        Metric("starved", scale="difference", on=_MIX, doc="share of adapters that get less than 90 % of their tokens"),
+        Metric("token_throughput", unit="tok/s", better="higher", on=_MIX, doc="prompt and output tokens that were processed"),
+        Metric("mean_latency", unit="s", on=_SERVED, doc="from arrival to the last token or image"),
+        Metric("p50_latency", unit="s", on=_SERVED, doc="half of the requests take no longer"),
+        Metric("p90_latency", unit="s", on=_SERVED, doc="nine of ten requests take no longer"),
+        Metric("p99_latency", unit="s", on=_SERVED, doc="99 of 100 requests take no longer"),
+        Metric("hit_ratio", better="higher", scale="difference", on=_SERVED, doc="share of adapters and models already on the device"),
+        Metric("updates_per_h", unit="1/h", on=_SERVED, doc="adapters and base models loaded per hour"),
+        Metric("throughput_error", unit="%", scale="difference", on=_ROWS, doc="SMAPE against runs of real vLLM"),
+        Metric("tpot_error", unit="%", scale="difference", on=_ROWS, doc="median error against runs of real vLLM"),
+        Metric("speedup", unit="x", better="higher", kind="measured", on=_ROWS, doc="an hour of 384 adapters over the twin's seconds"),
+        Metric("plan_s", unit="s", kind="measured", on=_MIX, doc="seconds of the first placement on this machine, without learning"),
     ],
     techniques={
         "twin-greedy": ".twin_greedy:TwinGreedy",
@@ -55,19 +59,18 @@ adapters = Arena(
     papers={"twin-greedy": "adapter-digital-twin", "rock": "rock"},
     baseline="round-robin",
     tradeoff=("gpus", "mean_latency"),
-    uses=("armillary.llm",),
     repeats=1,
     constants=[
-        Constant("iteration", "fitted", "ms", "10 of 74 measured vLLM runs (arXiv 2508.08343): serving/adapters/gpu_engine.py"),
-        Constant("starved below", 0.9, "", "of the offered tokens: the criterion of arXiv 2508.08343"),
-        Constant("starved by chance", 0.01, "", "share of adapters that may be under it and still count as none; ours"),
-        Constant("image workers", "32 A10G, 24 L40S, 8 A100", "", "0.50/0.28/0.20 s a step: ours, after GenTD26's median"),
-        Constant("loads", "4.4 and 22.7", "s", "medians of LoRAs and base models in GenTD26; host a tenth, SSD 0.35 of it: ours"),
+        Constant("iteration", "fitted", "ms", "fitted to 10 of 74 measured vLLM runs (arXiv 2508.08343) in adapters/engine/gpu_engine.py"),
+        Constant("starved below", 0.9, "", "share of the offered tokens; the criterion of arXiv 2508.08343"),
+        Constant("starved by chance", 0.01, "", "share of adapters that may starve and still count as none; our choice"),
+        Constant("image workers", "32 A10G, 24 L40S, 8 A100", "", "0.50, 0.28 and 0.20 s per step (our choice, after GenTD26)"),
+        Constant("loads", "4.4 and 22.7", "s", "medians of LoRAs and models in GenTD26; the host takes a tenth, SSD 0.35 (ours)"),
     ],
 )  # fmt: skip
 
 _MANY, _SOME = {"tiny": 48, "small": 384, "large": 1024}, {"tiny": 24, "small": 128, "large": 1024}
-#: Mixes: adapters at each scale, requests a second in equal thirds, whether they change, kinds.
+#: Each mix has its adapters at each scale, rates (requests per second) in equal thirds, whether the rates change, and kinds.
 MIXES: dict[str, tuple[dict[str, int], tuple[float, float, float], bool, tuple[str, ...]]] = {
     "low-rates": (_MANY, (0.1, 0.05, 0.025), False, ("low-rates",)),
     "low-even": (_MANY, (0.1, 0.1, 0.1), False, ("low-rates",)),
@@ -78,12 +81,14 @@ MIXES: dict[str, tuple[dict[str, int], tuple[float, float, float], bool, tuple[s
     "high-rates": ({"tiny": 16, "small": 128, "large": 384}, (1.6, 0.8, 0.4), False, ()),
     "unpredictable": (_SOME, (0.8, 0.4, 0.1), True, ("unpredictable",)),
 }
+#: Adapters that may starve by chance, as a share, and still count as none.
+ALLOWED = 0.01
 #: Iterations that the timeline of a unit keeps.
 TIMELINE_SLICES = 20_000
 WINDOW_S = {"tiny": 120.0, "small": 600.0, "large": 3600.0}
-#: Requests a second for images: 0.7 of what the 64 workers could do without any load.
+#: Requests per second for images: 0.7 of what the 64 workers could do without any load.
 IMAGE_RATE = 1.88
-#: Bursts, the rate's coefficient of variation from ten minutes to ten minutes, LoRAs.
+#: Whether there are bursts, the coefficient of variation of the rate between ten-minute intervals, and the number of LoRAs.
 IMAGES = {
     "images-steady": (False, 0.0, 874), "images-bursts": (True, 0.3, 874), "images-bursts-even": (True, 0.0, 874),
     "images-bursts-uneven": (True, 0.5, 874), "images-bursts-few": (True, 0.3, 200), "images-bursts-many": (True, 0.3, 2000),
@@ -91,9 +96,17 @@ IMAGES = {
 IMAGE_WINDOW_S = {"tiny": 400.0, "small": 3600.0, "large": 36000.0}
 
 
+#: The cases of the tiny scale: every kind of case, few of each.
+TINY = frozenset({"low-rates", "mixed-rates", "unpredictable", "vllm-8-slots", "vllm-64-slots", "images-steady", "images-bursts"})
+
+
 @adapters.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Eight mixes of adapters, the measured vLLM rows by slots, and six hours of images."""
+    """Eight mixes of adapters, the measured vLLM rows by slots, and six traces of image requests; some of each at the tiny scale."""
+    yield from (case for case in _cases(scale) if scale != "tiny" or case.name in TINY)
+
+
+def _cases(scale: str) -> Iterator[Case]:
     for name, (count, rates, unpredictable, kinds) in MIXES.items():
         facts = {"adapters": count[scale], "rates": list(rates), "window_s": WINDOW_S[scale], "unpredictable": unpredictable}
         yield Case(name, _mix, facts, frozenset({"llm", "mix", "served", *kinds}))
@@ -111,70 +124,108 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(name, _images, facts, frozenset({"image", "served", "bursts" if bursts else "steady"}))
 
 
-@adapters.read
-def read(
-    path: Path,
-    *,
-    kind: Literal["auto", "table", "requests", "peft", "trace", "images"] = "auto",
-    adapters: str = "128",
-    zipf: float = 1.0,
-    rank: int = 16,
-    rate: float = 0.1,
-    limit: int = 0,
-    window: float = 600.0,
-    model: str = "llama-3.1-8b",
-    device: str = "h100-64",
-) -> Iterator[Case]:
-    """Adapters and requests from a file or a folder.
+@dataclass(frozen=True)
+class Reading:
+    """How a file of adapters, requests or images is read, and what serves them."""
 
-    A table of adapters (`adapter,rank,rate_per_s`), requests that name adapters (`arrival_s,adapter,prompt_tokens,output_tokens`), a folder
-    of PEFT adapters, an image trace, or any trace that `armillary.llm` reads: its requests then draw one of `adapters` (a number, or a
-    table's file), the k-th k^zipf times less often. `rank` and `rate` are for what the file does not say, `window` the seconds simulated
-    where the file has rates and no requests, `limit` the first so many requests.
-    """
-    how = {"kind": kind, "adapters": adapters, "zipf": zipf, "rank": rank, "rate": rate, "limit": limit, "window": window, "model": model,
-           "device": device}  # fmt: skip
-    if not 1 <= window <= 1e6 or limit < 0 or not 0 <= rate <= 1e4 or not 0 <= zipf <= 10:
-        raise InputError("window, limit, rate, zipf: expected 1 to 1e6 s, 0 or more requests, 0 to 1e4 a second, an exponent of 0 to 10")
-    found = _found(path, kind)
-    # Read now: what is wrong with the file is said before anything is run or written.
-    if found == "images":
-        _image_file(path, path.stat().st_mtime_ns)
-        yield Case(path.name, _load_images, {**how, "kind": found, "path": str(path)}, frozenset({"image", "served", "file"}), source=path)
+    kind: Literal["auto", "table", "requests", "peft", "trace", "images"] = parameter("auto", "what the file is; auto tells by its columns")
+    adapters: str = parameter("128", "for a trace that names no adapters: their number, or the file of a table", file=True)
+    zipf: float = parameter(1.0, "of so many adapters, the k-th is requested k^zipf times less often than the first", range=(0, 10))
+    rank: int = parameter(16, "the rank of adapters of which the file does not state it", range=(1, 512))
+    rate: float = parameter(0.1, "requests per second of PEFT adapters that rates.csv does not name", range=(0, 1e4))
+    limit: int = parameter(0, "reads the first so many requests; 0 reads all of them", range=(0, 2**40))
+    window: float = parameter(600.0, "seconds to simulate where the file has rates and no requests", range=(1, 1e6))
+    model: str = parameter("llama-3.1-8b", "the base model: one that comes with Armillary, a config.json, or its folder", file=True)
+    device: str = parameter("h100-64", "the GPU, by its name in the catalogue of devices")
+    loads: tuple[str, ...] = parameter(
+        (), "for images: files lora_load*.csv and base_load*.csv with measured load times, or the folder that holds them", file=True
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A user's file as it was read: what it holds, the table that a trace draws adapters from, and the base model."""
+
+    how: Reading
+    content: AdapterTable | AdapterWork | Requests | ImageTrace
+    table: AdapterTable | None
+    model: str | Model
+
+
+@adapters.read(Reading, folders=True)
+def read(path: Path, how: Reading) -> Loaded:
+    """A table of adapters, requests that name them, a folder of PEFT adapters, an image trace, or a trace that `armillary.llm` reads."""
+    from armillary.llm import Model
+
+    from .engine.gpu_engine import GpuEngine
+    from .readers import adapter_files as files
+    from .readers.image_traces import load_files
+
+    table = None if how.adapters.strip().isdigit() else _drawn_from(how.adapters)
+    times = load_files(how.loads)
+    model: str | Model = how.model if how.model in Model.presets() else Model.find(how.model)
+    GpuEngine(model, how.device).most_slots(how.rank)
+    kind = _kind(path, how.kind)
+    content: Any
+    if kind == "images":
+        content = _images_of(path, times)
+    elif kind == "table":
+        content = files.read_table(path)
+    elif kind == "peft":
+        content = files.read_peft(path, how.rate)
+    elif kind == "requests":
+        content = files.read_requests(path, how.rank, limit=how.limit)
+    else:
+        from armillary.llm import Requests
+
+        content = Requests.read(str(path), limit=how.limit or None)
+    loaded = Loaded(how, content, table, model)
+    _work(loaded, seed=0)
+    return loaded
+
+
+@adapters.own_cases
+def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
+    """One case: images, or adapters with requests that are drawn where the file has none."""
+    from .images.workload import ImageTrace
+
+    if isinstance(loaded.content, ImageTrace):
+        yield Case(name, _own, {}, frozenset({"image", "served", "file"}))
         return
-    notes = _work(path, _changed(path), found, json.dumps(how, sort_keys=True), 0).notes
-    source = path if path.is_file() else path / "rates.csv" if (path / "rates.csv").is_file() else None
-    facts = {**how, "kind": found, "path": str(path), "notes": list(notes)}
-    yield Case(path.name, _load, facts, frozenset({"llm", "mix", "served", "file"}), source=source)
+    facts = {"model": Path(how.model).name, "device": how.device, "notes": list(_work(loaded, seed=0).notes)}
+    yield Case(name, _own, facts, frozenset({"llm", "mix", "served", "file"}))
+
+
+@adapters.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Six adapters with their ranks and rates."""
+    file = folder / "adapters.csv"
+    file.write_text("adapter,rank,rate_per_s\n" + "".join(f"language-{i},{8 << i % 3},{0.1 * (i + 1):.1f}\n" for i in range(6)))
+    return file, {"window": "60"}
 
 
 @adapters.run
 def run(technique: Any, case: Case) -> Outcome:
-    """A placement put to the simulator, images through the workers, or the twin against measured rows."""
+    """Simulates a placement, sends images through the workers, or compares the twin with measured runs."""
     if "image" in case.kinds:
         return _run_images(technique, case)
     if "measured-rows" in case.kinds:
         return _run_rows(technique, case)
     import numpy as np
 
-    from .serving_run import least_gpus, metrics
+    from .placing.trial import least_gpus, metrics
 
     work = case.workload
     found = least_gpus(technique, work)
-    table = found.placement.table().write_csv().encode()
-    timeline = json.dumps(found.result.perfetto(TIMELINE_SLICES), separators=(",", ":")).encode()
     latency = found.result.e2e
-    left = [Artifact("placement.csv", "text/csv", table), Artifact.quantiles("latency", latency[np.isfinite(latency)], "s")]
-    left.append(Artifact("timeline.json", "application/json", timeline))
-    return Outcome(metrics(found, work), left)
+    left = [Artifact.table("placement", found.placement.table()), Artifact.quantiles("latency", latency[np.isfinite(latency)], "s")]
+    return Outcome(metrics(found, work), [*left, Artifact.timeline(found.result.perfetto(TIMELINE_SLICES))])
 
 
 def _run_rows(technique: Any, case: Case) -> Outcome:
-    import time
-
     import numpy as np
 
-    from .measured import rows, split, twin_agreement
+    from .engine.measured import rows, split, twin_agreement
     from .twin_greedy import TwinGreedy
     from .twin_search import TwinSearch
 
@@ -186,13 +237,12 @@ def _run_rows(technique: Any, case: Case) -> Outcome:
     assert not set(held) & set(chosen)
     found = [twin_agreement(row, model) for row in held]
     large = max(rows(), key=lambda r: (r.adapters, r.slots == 32, r.rates[0] == 0.1))
-    start = time.perf_counter()
-    twin_agreement(large, model)
-    seconds = time.perf_counter() - start
+    with Stopwatch() as watch:
+        twin_agreement(large, model)
     return Outcome(
         {
             "throughput_error": float(np.mean([a.smape for a in found])), "tpot_error": float(np.median([a.tpot_error for a in found])),
-            "speedup": 3600.0 / seconds,
+            "speedup": 3600.0 / watch.seconds,
         }
     )  # fmt: skip
 
@@ -200,8 +250,8 @@ def _run_rows(technique: Any, case: Case) -> Outcome:
 def _run_images(technique: Any, case: Case) -> Outcome:
     import numpy as np
 
-    from .image_policy import genai_64
-    from .image_service import serve
+    from .images.policy import genai_64
+    from .images.service import serve
 
     found = serve(case.workload, technique.policy(), genai_64())
     p50, p90, p99 = (float(x) for x in np.percentile(found.latency_s, (50, 90, 99)))
@@ -216,71 +266,80 @@ def _run_images(technique: Any, case: Case) -> Outcome:
 
 @adapters.answer
 def answer(result: Result) -> str:
-    """How many GPUs are needed and which placement does with so few; which dispatcher makes image requests wait least."""
-    said = []
-    for case, facts in result.cases.items():
-        gpus = (
-            {t: found[case] for t in result.techniques if case in (found := result.medians(t, "gpus"))} if "gpus" in result.metrics else {}
-        )
-        parameters = facts["parameters"]
-        if gpus:
-            latency = {t: result.medians(t, "mean_latency").get(case, float("inf")) for t in gpus}
-            starved = {t: result.medians(t, "starved").get(case, 0.0) for t in gpus}
-            best = min(gpus, key=lambda t: (starved[t] > 0.01, gpus[t], latency[t]))
-            others = sorted({(n, t) for t, n in gpus.items() if n > gpus[best]})
-            device = parameters.get("device", "h100-64")
-            line = (
-                f"{case}: you need {_gpus(gpus[best], device)}; place the adapters with {best} ({latency[best]:.1f} s a request on average)"
-            )
-            if starved[best] > 0.01:
-                line = f"{case}: no placement tried kept every adapter served; {best} came closest on {_gpus(gpus[best], device)}"
-            elif others:
-                line += f"; {others[-1][1]} would need {others[-1][0]:.0f}"
-            elif len(gpus) > 1:
-                line += "; every placement tried does with as many"
-            notes = "".join(f" ({note})" for note in parameters.get("notes", ()))
-            said.append(f"{line}{notes}.")
-        elif "image" in facts["kinds"]:
-            latency = {t: found[case] for t in result.techniques if case in (found := result.medians(t, "mean_latency"))}
-            if latency:
-                best = min(latency, key=lambda t: latency[t])
-                worst = max(latency, key=lambda t: latency[t])
-                hits = result.medians(best, "hit_ratio").get(case, float("nan"))
-                said.append(
-                    f"{case}: dispatch with {best}: {latency[best]:.0f} s a request on average ({worst}: {latency[worst]:.0f} s), "
-                    f"{100 * hits:.0f} % of models and LoRAs are loaded already."
-                )
+    """How many GPUs are needed and which placement needs the fewest; which dispatcher makes image requests wait least."""
+    said = [*_placed(result), *_dispatched(result)]
     errors = result.medians("twin-greedy", "throughput_error") if "twin-greedy" in result.techniques else {}
     if errors:
-        said.append(f"The twin is {sum(errors.values()) / len(errors):.1f} % off real vLLM on runs it was not fitted on.")
+        said.append(f"The twin is {sum(errors.values()) / len(errors):.1f} % off real vLLM on runs that it was not fitted on.")
     return " ".join(said) or "Nothing was placed."
 
 
-def _gpus(count: float, device: str) -> str:
-    return f"{count:.0f} GPU{'' if count == 1 else 's'} ({device})"
+def _placed(result: Result) -> list[str]:
+    best = {case: found for case in result.cases if (found := _fewest(result, case))}
+    if not best:
+        return []
+    if len(best) > 1:
+        names = [technique for technique, _, _ in best.values()]
+        most = max(dict.fromkeys(names), key=names.count)
+        counts = [gpus for _, gpus, _ in best.values()]
+        held = f"{most} needs the fewest GPUs on {names.count(most)} of {len(best)} mixes"
+        return [f"{held}; a mix needs {min(counts):.0f} to {max(counts):.0f} GPUs."]
+    (case, (technique, gpus, starves)), parameters = next(iter(best.items())), result.cases[next(iter(best))]["parameters"]
+    need = f"{gpus:.0f} GPU{'' if gpus == 1 else 's'} ({parameters.get('device', 'h100-64')})"
+    if starves:
+        line = f"No placement kept every adapter of {case} served; {technique} came closest on {need}."
+    else:
+        line = f"{case} needs {need}; place the adapters with {technique}."
+        worst = max(((n, t) for t, n in result.on(case, "gpus").items()), default=(gpus, technique))
+        line += f" {worst[1]} would need {worst[0]:.0f}." if worst[0] > gpus else ""
+    return [line + "".join(f" ({note}.)" for note in parameters.get("notes", ()))]
+
+
+def _fewest(result: Result, case: str) -> tuple[str, float, bool] | None:
+    """(technique, GPUs, whether adapters starve) of the best placement: nothing starves, then fewest GPUs, then least latency."""
+    gpus = result.on(case, "gpus") if "gpus" in result.metrics else {}
+    if not gpus:
+        return None
+    starved = result.on(case, "starved") if "starved" in result.metrics else {}
+    latency = result.on(case, "mean_latency") if "mean_latency" in result.metrics else {}
+    best = min(
+        (t for t in result.techniques if t in gpus),
+        key=lambda t: (starved.get(t, 0.0) > ALLOWED, gpus[t], latency.get(t, float("inf"))),
+    )
+    return best, gpus[best], starved.get(best, 0.0) > ALLOWED
+
+
+def _dispatched(result: Result) -> list[str]:
+    images = [case for case, facts in result.cases.items() if "image" in facts["kinds"]]
+    ranked = {case: found for case in images if (found := result.on(case, "mean_latency") if "mean_latency" in result.metrics else {})}
+    if not ranked:
+        return []
+    firsts = [next(iter(found)) for found in ranked.values()]
+    best = max(dict.fromkeys(firsts), key=firsts.count)
+    case, found = next((case, found) for case, found in ranked.items() if next(iter(found)) == best)
+    worst = list(found)[-1]
+    said = f"Dispatch images with {best}" + (f", the fastest on {firsts.count(best)} of {len(ranked)} traces" if len(ranked) > 1 else "")
+    times = f"{found[best]:.0f} s per request on average" + (f", {worst} {found[worst]:.0f} s" if worst != best else "")
+    return [f"{said}: on {case} it takes {times}."]
 
 
 @adapters.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Latency at its quantiles, one panel a case, and GPUs needed."""
+    """Latency at its quantiles, one panel per case, and the GPUs needed."""
     from armillary.figures import panels
 
-    shares = {"p50_latency": 0.5, "p90_latency": 0.9, "p99_latency": 0.99}
+    shares = {"p50_latency": "50 %", "p90_latency": "90 %", "p99_latency": "99 %"}
     lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
     for technique in result.techniques:
         for metric, share in shares.items():
             for case, seconds in result.medians(technique, metric).items():
-                lines.setdefault(case, {}).setdefault(technique, []).append((f"{100 * share:.0f} %", seconds))
+                lines.setdefault(case, {}).setdefault(technique, []).append((share, seconds))
     drawn = [panels(lines, "Latency that a share of requests does not exceed", "share of requests", "s", log_y=True)] if lines else []
-    gpus: dict[str, dict[str, list[tuple[float | str, float]]]] = {"GPUs": {}}
-    for technique in result.techniques:
-        found = result.medians(technique, "gpus")
-        if found:
-            gpus["GPUs"][technique] = [(case, n) for case, n in found.items()]
-    return [*drawn, *([panels(gpus, "GPUs needed so that nothing starves", "", "GPUs")] if gpus["GPUs"] else [])]
+    gpus = result.panels("GPUs needed so that nothing starves", "gpus", y="GPUs") if "gpus" in result.metrics else []
+    return [*drawn, *gpus]
 
 
-def _mix(case: Case, rng: np.random.Generator) -> Any:
+def _mix(case: Case, rng: np.random.Generator) -> AdapterWork:
     from .workload import synthetic
 
     p = case.parameters
@@ -288,52 +347,70 @@ def _mix(case: Case, rng: np.random.Generator) -> Any:
 
 
 def _rows(case: Case, rng: np.random.Generator) -> Any:
-    from .gpu_engine import GpuEngine
-    from .measured import split
+    from .engine.gpu_engine import GpuEngine
+    from .engine.measured import split
 
     return GpuEngine().twin_model(), split()[0]
 
 
-def _images(case: Case, rng: np.random.Generator) -> Any:
-    from .image_workload import synthetic
+def _images(case: Case, rng: np.random.Generator) -> ImageTrace:
+    from .images.workload import synthetic
 
     p = case.parameters
     return synthetic(p["rate"], p["window_s"], rng, loras=p["loras"], bursts=p["bursts"], swing=p["swing"])
 
 
-def _load(case: Case, rng: np.random.Generator) -> Any:
-    how = {k: v for k, v in case.parameters.items() if k not in ("path", "notes")}
-    path = Path(case.parameters["path"])
-    return _work(path, _changed(path), case.parameters["kind"], json.dumps(how, sort_keys=True), case.seed32("adapters"))
+def _own(case: Case, rng: np.random.Generator) -> AdapterWork | ImageTrace:
+    return _work(case.loaded, case.seed32("adapters"))
 
 
-def _load_images(case: Case, rng: np.random.Generator) -> Any:
-    path = Path(case.parameters["path"])
-    return _image_file(path, path.stat().st_mtime_ns)
+def _work(loaded: Loaded, seed: int) -> Any:
+    """The adapters and requests of a file, drawn where it does not have them; an image trace as it is."""
+    import dataclasses
+
+    import numpy as np
+
+    from . import workload as w
+    from .images.workload import ImageTrace
+
+    how, content = loaded.how, loaded.content
+    rng = np.random.default_rng(seed)
+    if isinstance(content, ImageTrace):
+        return content
+    if isinstance(content, w.AdapterTable):
+        found = w.AdapterWork(content, w.requests_for(content, how.window, rng), how.window)
+    elif isinstance(content, w.AdapterWork):
+        found = content
+    elif loaded.table is not None:
+        found = w.with_adapters(content, rng, table=loaded.table)
+    else:
+        found = w.with_adapters(content, rng, count=int(how.adapters), exponent=how.zipf)
+    return dataclasses.replace(found, model=loaded.model, device=how.device)
 
 
-def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
+def _drawn_from(name: str) -> AdapterTable:
+    from .readers.adapter_files import read_table
+
+    if not Path(name).is_file():
+        raise InputError(f'found "{name}"; expected a number of adapters or the file of a table', where="--adapters")
+    return read_table(Path(name))
 
 
-@functools.lru_cache(maxsize=2)
-def _image_file(path: Path, changed_ns: int) -> Any:
-    from .image_workload import read_gentd26, read_public
+def _images_of(path: Path, times: LoadTimes) -> ImageTrace:
+    from .readers.image_traces import read_gentd26, read_public
 
-    return read_public(path) if path.suffix == ".json" else read_gentd26(path)
+    return read_public(path) if path.suffix == ".json" else read_gentd26(path, times)
 
 
-def _found(path: Path, kind: str) -> str:
+def _kind(path: Path, kind: str) -> str:
     """What a path holds, by its columns."""
+    from armillary.files import read_head
+
     if kind != "auto":
         return kind
     if path.is_dir():
         return "peft"
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            head = file.read(4096)
-    except OSError as problem:
-        raise InputError(f"cannot be read: {problem.strerror}", where=str(path)) from None
+    head = read_head(path).decode("utf-8-sig", "replace")
     columns = {c.strip().strip('"') for c in head.partition("\n")[0].split(",")}
     if {"adapter", "rank", "rate_per_s"} <= columns:
         return "table"
@@ -342,36 +419,3 @@ def _found(path: Path, kind: str) -> str:
     if "checkpoint_model_version_id" in columns or (path.suffix == ".json" and '"base_model_id"' in head):
         return "images"
     return "trace"
-
-
-@functools.lru_cache(maxsize=2)
-def _work(path: Path, changed_ns: int, kind: str, how_text: str, seed: int) -> Any:
-    """The adapters and requests of a file, drawn where it does not say them."""
-    import dataclasses
-
-    import numpy as np
-
-    from armillary.llm import Requests
-
-    from . import workload as w
-
-    how = json.loads(how_text)
-    rng = np.random.default_rng(seed)
-    if kind in ("table", "peft"):
-        table = w.read_table(path) if kind == "table" else w.read_peft(path, how["rate"])
-        found = w.AdapterWork(table, w.requests_for(table, how["window"], rng), how["window"])
-    elif kind == "requests":
-        found = w.read_requests(path, how["rank"], **({"limit": how["limit"]} if how["limit"] else {}))
-    elif kind == "images":
-        raise InputError("expected an image trace to be read as one", where=str(path))
-    else:
-        requests = Requests.read(str(path), limit=how["limit"] or None)
-        named = how["adapters"].strip()
-        if named.isdigit():
-            found = w.with_adapters(requests, rng, count=int(named), exponent=how["zipf"])
-        else:
-            table_path = Path(named)
-            if not table_path.is_file():
-                raise InputError(f'found "{named}"; expected a number of adapters or a table\'s file', where="--adapters")
-            found = w.with_adapters(requests, rng, table=w.read_table(table_path))
-    return dataclasses.replace(found, model=how["model"], device=how["device"])

@@ -1,16 +1,18 @@
-"""Balanced: adapters by decreasing token rate, each to the GPU with the least so far.
+"""Balanced takes adapters by decreasing token rate and gives each to the GPU that has the least so far.
 
-Longest processing time first: Graham, Bounds on multiprocessing timing anomalies, 1969.
+The rule is longest processing time first (LPT). Graham, Bounds on multiprocessing timing anomalies, 1969.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from .gpu_engine import GpuEngine
-from .placement import Placement, Placer, least_loaded, resident, start_gpus
+from armillary.parameters import parameter
+
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Placement, Placer, least_loaded, resident, start_gpus
 from .workload import AdapterTable
 
 
@@ -18,9 +20,7 @@ from .workload import AdapterTable
 class Balanced(Placer):
     """Equal token rates on every GPU."""
 
-    slots: int = field(
-        default=0, metadata={"doc": "most slots on a GPU; 0: one for each adapter, as far as memory goes", "range": (0, 4096)}
-    )
+    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
         """Where each adapter goes."""

@@ -10,13 +10,15 @@ weights and the migration of single requests are left out (our design: the expec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from .gpu_engine import GpuEngine
-from .placement import Placement, Placer, resident, start_gpus
+from armillary.parameters import parameter
+
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Placement, Placer, resident, start_gpus
 from .workload import AdapterTable
 
 
@@ -24,10 +26,8 @@ from .workload import AdapterTable
 class Dlora(Placer):
     """Shortest expected queue, placed anew every `period_s`."""
 
-    period_s: float = field(default=300.0, metadata={"doc": "seconds after which adapters are placed anew", "range": (1.0, 1e6)})
-    slots: int = field(
-        default=0, metadata={"doc": "most slots on a GPU; 0: one for each adapter, as far as memory goes", "range": (0, 4096)}
-    )
+    period_s: float = parameter(300.0, "seconds after which adapters are placed anew", range=(1.0, 1e6))
+    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
         """Where each adapter goes."""
@@ -35,7 +35,7 @@ class Dlora(Placer):
         return self._spread(adapters, adapters.token_rate, on, start_gpus(adapters, on, min_gpus))
 
     def again(self, before: Placement, seen_rate: npt.NDArray[np.float64]) -> Placement:
-        """The same GPUs, adapters placed anew for the requests a second that were seen of each."""
+        """The same GPUs, adapters placed anew for the requests per second that were seen of each."""
         table = before.adapters
         tokens = seen_rate * (table.prompt + table.output)
         return self._spread(table, tokens, before.engine, len(before))

@@ -1,6 +1,6 @@
-"""First fit: an engine takes adapters as long as each has a slot of its own in memory; load is not looked at.
+"""First fit gives an engine adapters as long as each has a slot of its own in memory, and ignores their load.
 
-What an operator does who reads `--max-loras` as the number of adapters. The rule is first-fit bin packing (Johnson, 1974).
+An operator does this who reads `--max-loras` as the number of adapters. The rule is first-fit bin packing (Johnson, 1974).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from armillary.errors import InputError
 
-from .gpu_engine import GpuEngine
-from .placement import Placement, Placer, resident
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Placement, Placer, resident
 from .workload import AdapterTable
 
 
@@ -23,7 +23,7 @@ class FirstFit(Placer):
         on = engine or GpuEngine()
         most = on.most_slots(int(adapters.rank.max()))
         if not most:
-            raise InputError(f"{on.model} on {on.device}: not one slot of rank {int(adapters.rank.max())} fits")
+            raise InputError(f"{on.name} on {on.device}: not one slot of rank {int(adapters.rank.max())} fits")
         each = max(1, min(most, -(-len(adapters) // max(1, min_gpus))))
         groups = [list(range(i, min(i + each, len(adapters)))) for i in range(0, len(adapters), each)]
         return Placement(adapters, resident(adapters, groups, on), on)

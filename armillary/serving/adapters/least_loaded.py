@@ -1,4 +1,4 @@
-"""Each request to the worker with the fewest expected seconds queued; devices drop what they loaded first. Winston, 1977."""
+"""Each request goes to the worker with the fewest expected seconds queued; devices evict what they loaded first. Winston, 1977."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from armillary.arena import Technique
 
-from .image_policy import CachingPolicy, ImagePolicy
+from .images.policy import CachingPolicy, ImagePolicy
 
 
 @dataclass(frozen=True)
 class LeastLoaded(Technique):
-    """Image requests: least-loaded dispatch, fifo stores."""
+    """Dispatches image requests to the least loaded worker; stores evict first in, first out."""
 
     takes = frozenset({"image"})
 

@@ -1,4 +1,7 @@
-"""Least-loaded dispatch with LRU stores. Mattson et al., Evaluation techniques for storage hierarchies, 1970."""
+"""Each request goes to the least loaded worker, whose stores evict what was used longest ago.
+
+Mattson et al., Evaluation techniques for storage hierarchies, 1970.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ from dataclasses import dataclass
 
 from armillary.arena import Technique
 
-from .image_policy import CachingPolicy, ImagePolicy
+from .images.policy import CachingPolicy, ImagePolicy
 
 
 @dataclass(frozen=True)
 class Lru(Technique):
-    """Image requests: least-loaded dispatch, lru stores."""
+    """Dispatches image requests to the least loaded worker; stores are LRU."""
 
     takes = frozenset({"image"})
 

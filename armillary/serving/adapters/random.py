@@ -1,4 +1,4 @@
-"""Random worker for every request; what queueing theory compares with. Mitzenmacher, The power of two choices, 1996."""
+"""Every request goes to a random worker, which is what queueing theory compares with. Mitzenmacher, The power of two choices, 1996."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from armillary.arena import Technique
 
-from .image_policy import CachingPolicy, ImagePolicy
+from .images.policy import CachingPolicy, ImagePolicy
 
 
 @dataclass(frozen=True)
 class Random(Technique):
-    """Image requests: random dispatch, fifo stores."""
+    """Dispatches image requests at random; stores evict first in, first out."""
 
     takes = frozenset({"image"})
 

@@ -1,17 +1,19 @@
-"""Rank-aware: equal ranks stand together, so that slots need not be padded to a larger rank that a few adapters have.
+"""Rank-aware puts adapters of equal rank on the same GPU, so that slots need not be padded to a larger rank that a few adapters have.
 
 After the observation of Li et al., CaraServe: CPU-Assisted and Rank-Aware LoRA Serving, 2024, that a batch costs as its largest rank; there
-requests are routed so, here adapters are placed so.
+requests are routed by it, here adapters are placed by it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from .gpu_engine import GpuEngine
-from .placement import Placement, Placer, least_loaded, resident, start_gpus
+from armillary.parameters import parameter
+
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Placement, Placer, least_loaded, resident, start_gpus
 from .workload import AdapterTable
 
 
@@ -19,9 +21,7 @@ from .workload import AdapterTable
 class RankAware(Placer):
     """GPUs are given to ranks in proportion to their token rates; a rank too small for a GPU of its own joins the next larger one."""
 
-    slots: int = field(
-        default=0, metadata={"doc": "most slots on a GPU; 0: one for each adapter, as far as memory goes", "range": (0, 4096)}
-    )
+    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
         """Where each adapter goes."""

@@ -1,14 +1,16 @@
-"""Replicate: every GPU may serve every adapter, and a request goes where least is waiting.
+"""Replicate lets every GPU serve every adapter, and sends a request where the fewest wait.
 
-What a load balancer before equal engines does; after the join-the-shortest-queue rule (Winston, 1977).
+A load balancer in front of equal engines does this, after the join-the-shortest-queue rule (Winston, 1977).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .gpu_engine import GpuEngine
-from .placement import Gpu, Placement, Placer, resident, start_gpus
+from armillary.parameters import parameter
+
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Gpu, Placement, Placer, resident, start_gpus
 from .workload import AdapterTable
 
 
@@ -16,7 +18,7 @@ from .workload import AdapterTable
 class Replicate(Placer):
     """All adapters everywhere; the router counts tokens."""
 
-    slots: int = field(default=32, metadata={"doc": "slots on each GPU, as far as memory goes", "range": (1, 4096)})
+    slots: int = parameter(32, "slots on each GPU, as far as memory goes", range=(1, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
         """Equal engines."""

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.arena import Claim, Gain, Kind, Level, Technique
+from armillary.parameters import parameter
 
-from .image_policy import BASE, HOST, HOST_LORAS, LORA, REMOTE, SSD, SSD_LORAS, Decision, Load, Task, Worker
+from .images.policy import BASE, HOST, HOST_LORAS, LORA, REMOTE, SSD, SSD_LORAS, Decision, Load, Task, Worker
 
 #: Seconds that a LoRA costs from the remote store, SSD and host: what holding it one level higher saves is the difference.
 COST_S = {REMOTE: 4.4, SSD: 1.5, HOST: 0.44}
@@ -35,7 +36,7 @@ MOST_QUEUES = 4
 
 
 class Worth:
-    """Requests a second of each thing, with a half-life: kept as sums that grow, so that they compare without being aged one by one."""
+    """Requests per second of each thing, with a half-life: kept as sums that grow, so that they compare without being aged one by one."""
 
     def __init__(self, half_life_s: float) -> None:
         self.half_life = half_life_s
@@ -59,11 +60,11 @@ class Worth:
         return self.sums.get(number, 0.0)
 
     def rate(self, number: int, now: float) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.score(number) * 2.0 ** (-(now - self.origin) / self.half_life) * math.log(2) / self.half_life
 
     def all_rate(self, now: float) -> float:
-        """Requests a second of everything together."""
+        """Requests per second of everything together."""
         return self.total * 2.0 ** (-(now - self.origin) / self.half_life) * math.log(2) / self.half_life
 
 
@@ -119,13 +120,11 @@ class Rock(Technique):
     """The policy's parameters; `policy()` is the dispatcher itself."""
 
     takes = frozenset({"image"})
-    slo_s: float = field(default=120.0, metadata={"doc": "seconds after which a task goes first", "range": (1.0, 86400.0)})
-    tau: float = field(default=1.5, metadata={"doc": "distance within which a task joins a queue", "range": (0.0, 100.0)})
-    hysteresis: float = field(
-        default=0.3, metadata={"doc": "by how much more a LoRA must be worth to replace another", "range": (0.0, 10.0)}
-    )
-    look_ahead: int = field(default=8, metadata={"doc": "oldest tasks of a queue among which the best loaded is taken", "range": (1, 1024)})
-    half_life_s: float = field(default=1800.0, metadata={"doc": "half-life of the rates that worth is made of", "range": (1.0, 1e7)})
+    slo_s: float = parameter(120.0, "seconds after which a task goes first", range=(1.0, 86400.0))
+    tau: float = parameter(1.5, "distance within which a task joins a queue", range=(0.0, 100.0))
+    hysteresis: float = parameter(0.3, "by how much more a LoRA must be worth to replace another", range=(0.0, 10.0))
+    look_ahead: int = parameter(8, "oldest tasks of a queue among which the best loaded is taken", range=(1, 1024))
+    half_life_s: float = parameter(1800.0, "half-life of the rates that worth is made of", range=(1.0, 1e7))
 
     claims = (
         Claim(
@@ -416,8 +415,8 @@ def replay(path: str, how: Rock | None = None) -> Any:
     """A GenTD26 trace on the 64 workers under ROCK; see `image_service.Served`."""
     from pathlib import Path
 
-    from .image_policy import genai_64
-    from .image_service import serve
-    from .image_workload import read_gentd26
+    from .images.policy import genai_64
+    from .images.service import serve
+    from .readers.image_traces import read_gentd26
 
     return serve(read_gentd26(Path(path)), (how or Rock()).policy(), genai_64())

@@ -1,15 +1,17 @@
-"""Round robin: equal counts for all, whatever they weigh. The oldest rule of sharing.
+"""Round robin gives everyone the same number, whatever the load of each; it is the oldest rule of sharing.
 
-Nagle, On packet switches with infinite storage, 1985. Of adapters, each GPU gets every n-th; of image requests, each worker.
+Nagle, On packet switches with infinite storage, 1985. Each GPU gets every n-th adapter, and each worker every n-th image request.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .gpu_engine import GpuEngine
-from .image_policy import CachingPolicy, ImagePolicy
-from .placement import Placement, Placer, resident, start_gpus
+from armillary.parameters import parameter
+
+from .engine.gpu_engine import GpuEngine
+from .images.policy import CachingPolicy, ImagePolicy
+from .placing.placement import Placement, Placer, resident, start_gpus
 from .workload import AdapterTable
 
 
@@ -18,9 +20,7 @@ class RoundRobin(Placer):
     """Adapter i goes to GPU i modulo n; image request i to worker i modulo the workers."""
 
     takes = frozenset({"llm", "image"})
-    slots: int = field(
-        default=0, metadata={"doc": "most slots on a GPU; 0: one for each adapter, as far as memory goes", "range": (0, 4096)}
-    )
+    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
         """Where each adapter goes."""

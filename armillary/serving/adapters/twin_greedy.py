@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from armillary.arena import Claim, Gain, Kind, Level, Parity
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .gpu_engine import GpuEngine
-from .placement import Gpu, Placement, Placer, least_loaded
+from .engine.gpu_engine import GpuEngine
+from .placing.placement import Gpu, Placement, Placer, least_loaded
 from .workload import AdapterTable
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ class Judge(Protocol):
     """Says what a set of adapters would come to on one GPU."""
 
     def judge(self, table: AdapterTable, slots: list[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """(tokens a second, starves) with each of these numbers of slots."""
+        """(tokens per second, starves) with each of these numbers of slots."""
         ...
 
 
@@ -46,12 +47,12 @@ class Judge(Protocol):
 class TwinGreedy(Placer):
     """Greedy placement on a learned twin."""
 
-    model: str = field(default="llama-3.1-8b", metadata={"doc": "the base model, where the work does not say"})
-    device: str = field(default="h100-64", metadata={"doc": "the GPU, where the work does not say"})
-    objective: Literal["gpus", "latency"] = field(
-        default="gpus", metadata={"doc": "fewest GPUs, or on a given number (min_gpus) the smallest batch on the fullest"}
+    model: str = parameter("llama-3.1-8b", "the base model, where the work does not say")
+    device: str = parameter("h100-64", "the GPU, where the work does not say")
+    objective: Literal["gpus", "latency"] = parameter(
+        "gpus", "fewest GPUs, or on a given number (min_gpus) the smallest batch on the fullest"
     )
-    repair: bool = field(default=True, metadata={"doc": "try to dissolve GPUs and to swap adapters afterwards"})
+    repair: bool = parameter(True, "try to dissolve GPUs and to swap adapters afterwards")
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -77,7 +78,7 @@ class TwinGreedy(Placer):
 
     def judge_of(self, engine: GpuEngine) -> Judge:
         """The learned twin of an engine."""
-        from .distilled import distilled
+        from .engine.distilled import distilled
 
         return distilled(engine)
 
@@ -85,7 +86,7 @@ class TwinGreedy(Placer):
         """Where each adapter goes, on at least `min_gpus` GPUs (for latency: exactly as many)."""
         on = engine or GpuEngine(self.model, self.device)
         if not on.most_slots(int(adapters.rank.max())):
-            raise InputError(f"{on.model} on {on.device}: not one slot of rank {int(adapters.rank.max())} fits beside a request's KV")
+            raise InputError(f"{on.name} on {on.device}: not one slot of rank {int(adapters.rank.max())} fits beside a request's KV")
         packer = Packer(adapters, on, self.judge_of(on))
         if self.objective == "latency":
             return packer.spread(min_gpus)
@@ -123,7 +124,7 @@ class Packer:
         )
 
     def best(self, parts: list[int]) -> tuple[int, float]:
-        """(slots, tokens a second) with which these would do best on one GPU without starving; 0 slots: they would starve."""
+        """(slots, tokens per second) with which these would do best on one GPU without starving; 0 slots: they would starve."""
         key = tuple(sorted(parts))
         if key not in self._known:
             self._known[key] = self._best(list(key))

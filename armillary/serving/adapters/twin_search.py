@@ -1,17 +1,18 @@
-"""Twin-search: the placement of twin-greedy with the twin itself asked at every step, so that nothing learned can be wrong.
+"""Twin-search places like twin-greedy but asks the twin itself at every step, so that nothing learned can be wrong.
 
-The yardstick for what learning costs: Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, 2026.
+It shows what learning costs. Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, 2026.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from armillary.arena import Claim
+from armillary.parameters import parameter
 
-from .distilled import Asked
-from .gpu_engine import GpuEngine
+from .engine.distilled import Asked
+from .engine.gpu_engine import GpuEngine
 from .twin_greedy import Judge, TwinGreedy
 
 
@@ -20,7 +21,7 @@ class TwinSearch(TwinGreedy):
     """Greedy placement on the twin itself."""
 
     claims: ClassVar[tuple[Claim, ...]] = ()
-    window_s: float = field(default=600.0, metadata={"doc": "simulated seconds of each question to the twin", "range": (30.0, 36000.0)})
+    window_s: float = parameter(600.0, "simulated seconds of each question to the twin", range=(30.0, 36000.0))
 
     def judge_of(self, engine: GpuEngine) -> Judge:
         """The twin."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,24 +13,23 @@ import numpy.typing as npt
 from armillary.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from armillary.llm import Requests
+    from armillary.llm import Model, Requests
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MOST_RANK = 512
 MOST_ADAPTERS = 100_000
 MOST_ROWS = 10_000_000
-HEADER_BYTES = 100 << 20
 #: Mean tokens of ShareGPT's prompts and outputs.
 PROMPT_MEAN, OUTPUT_MEAN = 223.0, 197.0
-#: The papers' rates, requests a second.
+#: The papers' rates, requests per second.
 RATES = (3.2, 1.6, 0.8, 0.4, 0.1, 0.05, 0.025, 0.0125, 0.00625, 0.003125)
 RANKS = (8, 16, 32)
 
 
 @dataclass(frozen=True)
 class AdapterTable:
-    """Adapters by number: name, rank, requests a second, mean prompt and output tokens; `base` is the model they were made for."""
+    """Adapters by number: name, rank, requests per second, mean prompt and output tokens; `base` is the model they were made for."""
 
     names: tuple[str, ...]
     rank: Ints
@@ -78,7 +74,7 @@ class AdapterTable:
 
     @property
     def token_rate(self) -> Floats:
-        """Prompt and output tokens a second that each adapter is asked for."""
+        """Prompt and output tokens per second that each adapter is asked for."""
         return np.asarray(self.rate * (self.prompt + self.output))
 
     def scaled(self, factor: float) -> AdapterTable:
@@ -103,7 +99,7 @@ class AdapterWork:
     adapters: AdapterTable
     requests: Requests
     window_s: float
-    model: str = "llama-3.1-8b"
+    model: str | Model = "llama-3.1-8b"
     device: str = "h100-64"
     notes: tuple[str, ...] = field(default=())
 
@@ -147,7 +143,7 @@ def requests_for(table: AdapterTable, window_s: float, rng: np.random.Generator,
 
 def drawn_lengths(table: AdapterTable, adapter: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """(prompt, output) tokens of requests for these adapters: ShareGPT's shape, scaled to each adapter's means."""
-    from armillary.llm.synthetic import lengths
+    from armillary.llm.serving.synthetic import lengths
 
     prompt, output = lengths("sharegpt", len(adapter), rng)
     scale = table.prompt[adapter] / PROMPT_MEAN, table.output[adapter] / OUTPUT_MEAN
@@ -157,103 +153,11 @@ def drawn_lengths(table: AdapterTable, adapter: Ints, rng: np.random.Generator) 
     )
 
 
-# -- files --
-
-
-def read_table(path: Path) -> AdapterTable:
-    """(a) `adapter,rank,rate_per_s[,prompt_mean,output_mean]`: one row an adapter."""
-    rows = list(_rows(path, ("adapter", "rank", "rate_per_s"), MOST_ADAPTERS))
-    columns: dict[str, list[float]] = {name: [] for name in ("rank", "rate_per_s", "prompt_mean", "output_mean")}
-    default = {"prompt_mean": PROMPT_MEAN, "output_mean": OUTPUT_MEAN}
-    for line, row in rows:
-        for name, values in columns.items():
-            text = row.get(name)
-            values.append(default[name] if name in default and (text is None or not text.strip()) else _number(text, path, line, name))
-    return AdapterTable.of(
-        columns["rank"], columns["rate_per_s"], names=[row["adapter"].strip() for _, row in rows], prompt=columns["prompt_mean"],
-        output=columns["output_mean"], where=str(path),
-    )  # fmt: skip
-
-
-def read_requests(path: Path, rank: int, *, limit: int = MOST_ROWS) -> AdapterWork:
-    """(b) `arrival_s,adapter,prompt_tokens,output_tokens[,rank]`: one row a request; rates are what the file shows."""
-    from armillary.llm import Requests
-
-    number: dict[str, int] = {}
-    ranks: list[float] = []
-    at: list[float] = []
-    which: list[int] = []
-    prompt: list[float] = []
-    output: list[float] = []
-    before = -math.inf
-    for line, row in _rows(path, ("arrival_s", "adapter", "prompt_tokens", "output_tokens"), limit):
-        arrival = _number(row["arrival_s"], path, line, "arrival_s")
-        if not before <= arrival:
-            raise InputError(
-                f'column "arrival_s": found {arrival:g} after {before:g}; expected seconds that do not decrease', where=f"{path}:{line}"
-            )
-        before = arrival
-        name = row["adapter"].strip()
-        if name not in number:
-            number[name] = len(number)
-            ranks.append(_number(row["rank"], path, line, "rank") if row.get("rank") else rank)
-        at.append(arrival)
-        which.append(number[name])
-        for tokens, column in ((prompt, "prompt_tokens"), (output, "output_tokens")):
-            found = _number(row[column], path, line, column)
-            if not (1 <= found <= 10**7) or found != int(found):
-                raise InputError(f'column "{column}": found {found:g}; expected a whole number of tokens', where=f"{path}:{line}")
-            tokens.append(found)
-    if not at:
-        raise InputError("no request in it", where=str(path))
-    times = np.asarray(at) - at[0]
-    window = float(times[-1]) or 1.0
-    count = np.bincount(which, minlength=len(number))
-    table = AdapterTable.of(
-        ranks, count / window, names=list(number), prompt=np.bincount(which, prompt) / count, output=np.bincount(which, output) / count,
-        where=str(path),
-    )  # fmt: skip
-    return AdapterWork(table, Requests.of(times, prompt, output, adapter=which), window)
-
-
-def read_peft(path: Path, rate: float) -> AdapterTable:
-    """(c) A folder of PEFT adapters: `adapter_config.json` in each subfolder says the rank, the safetensors header the bytes.
-
-    Tensors are not read. Rates: `rates.csv` (`adapter,rate_per_s`) in the folder, or `rate` for every adapter.
-    """
-    folders = sorted(p.parent for p in path.glob("*/adapter_config.json")) or ([path] if (path / "adapter_config.json").is_file() else [])
-    if not folders:
-        raise InputError("found no adapter_config.json below it; expected a folder with one folder for each adapter", where=str(path))
-    if len(folders) > MOST_ADAPTERS:
-        raise InputError(f"found {len(folders):,} adapters; expected at most {MOST_ADAPTERS:,}", where=str(path))
-    ranks, sizes, bases = [], [], set()
-    for folder in folders:
-        config = _json(folder / "adapter_config.json")
-        rank = config.get("r")
-        if not isinstance(rank, int) or isinstance(rank, bool):
-            raise InputError(
-                f"r: found {one_line(repr(rank), 40)}; expected the rank, a whole number", where=str(folder / "adapter_config.json")
-            )
-        ranks.append(rank)
-        sizes.append(_safetensors_bytes(folder))
-        bases.add(str(config.get("base_model_name_or_path") or ""))
-    if len(bases) > 1:
-        raise InputError(f"found adapters of several base models ({', '.join(sorted(bases))}); expected one", where=str(path))
-    rates = dict.fromkeys((f.name for f in folders), rate)
-    if (path / "rates.csv").is_file():
-        for line, row in _rows(path / "rates.csv", ("adapter", "rate_per_s"), MOST_ADAPTERS):
-            if row["adapter"].strip() not in rates:
-                raise InputError(f'adapter "{one_line(row["adapter"], 60)}" has no folder', where=f"{path / 'rates.csv'}:{line}")
-            rates[row["adapter"].strip()] = _number(row["rate_per_s"], path / "rates.csv", line, "rate_per_s")
-    names = [f.name for f in folders]
-    return AdapterTable.of(ranks, [rates[name] for name in names], names=names, base=bases.pop(), size=sizes, where=str(path))
-
-
 def with_adapters(
     requests: Requests, rng: np.random.Generator, *, table: AdapterTable | None = None, count: int = 128, exponent: float = 1.0,
     ranks: Sequence[int] = RANKS,
 ) -> AdapterWork:  # fmt: skip
-    """(d) A trace that names no adapters: each request draws one, in the table's shares of requests or the k-th k^exponent times rarer.
+    """A trace that names no adapters: each request draws one, in the table's shares of requests or the k-th k^exponent times rarer.
 
     Ranks go round over `ranks`. What was assumed stands in the work's notes.
     """
@@ -282,67 +186,3 @@ def with_adapters(
     means = [np.where(seen > 0, m, x.mean()) for m, x in zip(means, (requests.prompt, requests.output), strict=True)]
     made = AdapterTable.of(rank, seen / window, names=names, prompt=means[0], output=means[1])
     return AdapterWork(made, replace(requests, adapter=adapter.astype(np.int32)), window, notes=(note,))
-
-
-def _rows(path: Path, wanted: Iterable[str], limit: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV with a header that has the wanted columns."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            missing = [c for c in wanted if c not in (reader.fieldnames or ())]
-            if missing:
-                found = one_line(", ".join(reader.fieldnames or ()) or "nothing", 120)
-                raise InputError(f"found the columns {found}; expected {', '.join(wanted)}", where=str(path))
-            for i, row in enumerate(reader):
-                if i >= limit:
-                    raise InputError(f"more than {limit:,} rows", where=str(path))
-                if None in row or any(row[c] is None for c in wanted):
-                    raise InputError(
-                        f"expected as many values as columns ({len(reader.fieldnames or ())})", where=f"{path}:{reader.line_num}"
-                    )
-                yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"not a CSV file: {one_line(str(problem), 120)}", where=str(path)) from None
-
-
-def _number(text: Any, path: Path, line: int, name: str) -> float:
-    try:
-        found = float(text)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise InputError(f'column "{name}": found "{one_line(str(text), 40)}"; expected a number', where=f"{path}:{line}")
-    return found
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > 1 << 20:
-        raise InputError("more than 1 MiB; expected an adapter's configuration", where=str(path))
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as problem:
-        raise InputError(f"not JSON: {one_line(str(problem), 120)}", where=str(path)) from None
-    if not isinstance(found, dict):
-        raise InputError(f"found {type(found).__name__}; expected an object", where=str(path))
-    return found
-
-
-def _safetensors_bytes(folder: Path) -> int:
-    """Bytes of an adapter's tensors, from the header alone."""
-    path = folder / "adapter_model.safetensors"
-    if not path.is_file():
-        return 0
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(HEADER_BYTES, size - 8):
-            raise InputError(f"header of {length:,} bytes in a file of {size:,}; expected a safetensors file", where=str(path))
-        try:
-            header = json.loads(file.read(length))
-            ends = [tuple(v["data_offsets"]) for k, v in header.items() if k != "__metadata__"]
-            total = sum(int(b) - int(a) for a, b in ends)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise InputError("expected a safetensors header: names with data_offsets", where=str(path)) from None
-    if any(not (0 <= a <= b <= size - 8 - length) for a, b in ends):
-        raise InputError("data_offsets reach beyond the file", where=str(path))
-    return total

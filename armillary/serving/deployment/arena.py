@@ -3,75 +3,42 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from armillary.arena import Arena, Case, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Metric, NotForThisCase, Result, parameter
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .service import Service
-    from .target import Target
+    from .by_hand import ByHand
+    from .description.service import Service
+    from .rendering.target import Target
 
 _RENDERED = frozenset({"rendered"})
 _RUNS = frozenset({"runs"})
+
+
+def _share(name: str, on: frozenset[str], doc: str) -> Metric:
+    return Metric(name, better="higher", kind="measured", steady=True, scale="difference", on=on, doc=doc)
+
+
 
 deployment = Arena(
     "serving/deployment",
     question="How do I run this GenAI service on Kubernetes, under Slurm or on this machine, from one description, and does it answer?",
     metrics=[
-        Metric(
-            "valid",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=_RENDERED,
-            doc="share of the checks on the files that passed",
-        ),
-        Metric(
-            "honoured",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=_RENDERED,
-            doc="share of the settings found in the files",
-        ),
-        Metric(
-            "author_lines",
-            unit="lines",
-            better="lower",
-            kind="measured",
-            steady=True,
-            on=_RENDERED,
-            doc="what a person writes for these targets",
-        ),
-        Metric(
-            "portable",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=_RENDERED,
-            doc="targets whose files hold every setting",
-        ),
-        Metric(
-            "answers",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=_RUNS,
-            doc="share of the smoke test's checks that passed",
-        ),
-        Metric("ready_s", unit="s", better="lower", kind="measured", on=_RUNS, doc="from the start to /health 200"),
-        Metric("first_token_s", unit="s", better="lower", kind="measured", on=_RUNS, doc="median, under the load"),
-        Metric("requests_per_s", unit="1/s", better="higher", kind="measured", on=_RUNS, doc="under the load, all sent at once"),
+        _share("valid", _RENDERED, "share of the checks on the files that passed"),
+        _share("honoured", _RENDERED, "share of the settings that were found in the files"),
+        Metric("author_lines", unit="lines", better="lower", kind="measured", steady=True, on=_RENDERED, doc="lines that a person writes"),
+        _share("portable", _RENDERED, "number of targets whose files hold every setting"),
+        _share("answers", _RUNS, "share of the smoke test's checks that passed"),
+        Metric("ready_s", unit="s", better="lower", kind="measured", on=_RUNS, doc="from the start until /health answers 200"),
+        Metric("first_token_s", unit="s", better="lower", kind="measured", on=_RUNS, doc="median time to the first token, under the load"),
+        Metric("requests_per_s", unit="1/s", better="higher", kind="measured", on=_RUNS, doc="under the load, all requests sent at once"),
     ],
     techniques={
         "converged": ".converged:Converged",
@@ -86,24 +53,39 @@ deployment = Arena(
     },
     papers={"converged": "converged-genai"},
     baseline="by-hand",
-    uses=("armillary.llm",),
     repeats=2,
 )
 
 SERVICES = ("tiny", "llama-3.1-8b-1gpu", "llama-3.1-70b-4gpu", "llama-3.1-405b-4x4", "rag")
-#: What is started: a model and options of the engine.
+#: The services that are started, each with its model and the options of the engine.
 STARTED = {
     "tiny-started": ("tiny-llama", {}),
     "experts-started": ("tiny-moe", {}),
     "single-precision-started": ("tiny-llama", {"dtype": "float32", "max-seqs": 32}),
 }
-#: Requests of the load on a running service, by scale.
-REQUESTS = {"tiny": 8, "small": 48, "large": 256}
+#: The number of requests that load a running service, by scale.
+REQUESTS = {"tiny": 4, "small": 48, "large": 256}
+
+
+#: The cases of the tiny scale.
+TINY = frozenset({"tiny", "llama-3.1-8b-1gpu", "tiny-started"})
+
+
+@dataclass(frozen=True)
+class Described:
+    """A service, and how many lines a person wrote to describe it."""
+
+    service: Service
+    lines: int
 
 
 @deployment.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Five services to render, and the one that runs anywhere to start, in three forms."""
+    """Five services to render, and the one that runs anywhere to start, in three forms; fewer at the tiny scale."""
+    yield from (case for case in _cases(scale) if scale != "tiny" or case.name in TINY)
+
+
+def _cases(scale: str) -> Iterator[Case]:
     for name in SERVICES:
         yield Case(name, _make, {"service": name}, frozenset({"rendered", name}))
     for name, (model, options) in STARTED.items():
@@ -111,142 +93,153 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(name, _make_variant, parameters, frozenset({"runs"}))
 
 
-@deployment.read
-def read(path: Path, *, start: bool = False) -> Iterator[Case]:
-    """Your own description (TOML, YAML, JSON, Compose, a `vllm serve` or `docker run` line); `--start true` starts it too."""
-    from .description_files import read as load
+@dataclass(frozen=True)
+class Reading:
+    """What is done with a description."""
 
-    load(path)
-    yield Case(path.name, _load, {"service": str(path)}, frozenset({"rendered", "file"}), source=path)
-    if start:
-        yield Case(f"{path.name}-started", _load, {"service": str(path), "requests": 48}, frozenset({"runs", "file"}), source=path)
+    start: bool = parameter(False, "whether the service is started here too, and asked whether it answers")
 
 
-def _make(case: Case, rng: np.random.Generator) -> Service:
-    from .description_files import read as load
+@deployment.read(Reading)
+def read(path: Path, how: Reading) -> Described:
+    """A description: TOML, YAML, JSON, Compose, or a text with a `vllm serve` or `docker run` line."""
+    from .by_hand import written_lines
+    from .description.files import read as load
+    from .description.files import text_of
 
-    return load(case.parameters["service"])
+    try:
+        return Described(load(path), written_lines(text_of(path)[1]))
+    except InputError as error:
+        first, *more = error.faults
+        raise InputError(f"{first} (`armillary deploy show` lists {len(more)} more faults)" if more else first) from None
 
 
-def _make_variant(case: Case, rng: np.random.Generator) -> Service:
-    from .service import Service
+@deployment.own_cases
+def own_cases(described: Described, name: str, how: Reading) -> Iterator[Case]:
+    """The description to render and, if asked for, to start."""
+    yield Case(name, kinds=frozenset({"rendered", "file"}))
+    if how.start:
+        yield Case(f"{name}-started", parameters={"requests": REQUESTS["small"]}, kinds=frozenset({"runs", "file"}))
 
-    content = _make(case, rng).model_dump(mode="json")
+
+@deployment.example
+def example(folder: Path) -> Path:
+    """A model on one GPU, as a `vllm serve` line."""
+    file = folder / "serve.sh"
+    file.write_text("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 1 --max-model-len 8192\n")
+    return file
+
+
+def _make(case: Case, rng: np.random.Generator) -> Described:
+    from .by_hand import written_lines
+    from .description.files import read, text_of
+
+    name = case.parameters["service"]
+    return Described(read(name), written_lines(text_of(name)[1]))
+
+
+def _make_variant(case: Case, rng: np.random.Generator) -> Described:
+    from .description.service import Service
+
+    described = _make(case, rng)
+    content = described.service.model_dump(mode="json")
     content["model"]["id"], content["engine_args"] = case.parameters["model"], dict(case.parameters["engine_args"])
-    return Service.parse(content, case.name)
-
-
-def _load(case: Case, rng: np.random.Generator) -> Service:
-    from .description_files import read as load
-
-    assert case.source is not None
-    return load(case.source)
+    return Described(Service.parse(content, case.name), described.lines)
 
 
 @deployment.run
 def run(target: Target, case: Case) -> dict[str, float] | NotForThisCase:
-    """Renders and checks, or starts and asks."""
-    from .targets import TARGETS
+    """Renders and checks the files, or starts the service and asks it."""
+    from .rendering.targets import TARGETS
 
-    service = case.workload
+    described: Described = case.workload
     one = target.platform if target.platform in TARGETS else None
+    names = [one] if one else list(TARGETS)
     if "runs" in case.kinds:
-        return _started(service, [one] if one else list(TARGETS), case.parameters["requests"], target.platform)
+        return _started(case, names, target.platform)
     if target.platform == "by-hand":
-        return _by_hand(target, service)
+        return _by_hand(target, described.service)  # type: ignore[arg-type]
     if one is None and target.platform != "converged":
         return NotForThisCase("not a target that comes with the package")
-    names = [one] if one else list(TARGETS)
-    found = [_judged(service, name) for name in names]
+    return _figures([case.once(_judged, name) for name in names], described.lines)
+
+
+def _figures(found: Sequence[tuple[float, float]], lines: int) -> dict[str, float]:
+    """The arena's figures of (share of checks passed, share of settings found) on some targets."""
+    valid, held = ([pair[i] for pair in found] for i in (0, 1))
     return {
-        "valid": sum(f[0] for f in found) / len(found),
-        "honoured": sum(f[1] for f in found) / len(found),
-        "author_lines": float(_description_lines(case)),
-        "portable": float(sum(f[1] == 1.0 for f in found)),
-    }
-
-
-#: (share of checks passed, share of settings found) by description and target: rendering is deterministic, so once is enough.
-_JUDGED: dict[tuple[str, str], tuple[float, float]] = {}
-
-
-def _judged(service: Service, name: str) -> tuple[float, float]:
-    from . import checks
-    from . import read_back as settings
-
-    key = (service.digest, name)
-    if key not in _JUDGED:
-        files = service.render(name)
-        _JUDGED[key] = (checks.share(checks.check(files, name)), settings.share(settings.honoured(service, files, name)))
-    return _JUDGED[key]
-
-
-def _by_hand(target: Any, service: Service) -> dict[str, float]:
-    from . import checks
-    from . import read_back as settings
-    from .by_hand import written_lines
-
-    examples: dict[str, dict[str, str]] = target.examples(service)
-    valid = [checks.share(checks.check(files, name, rendered=False)) for name, files in examples.items()]
-    held = [settings.share(settings.honoured(service, files, name)) for name, files in examples.items()]
-    lines = sum(written_lines(text) for files in examples.values() for text in files.values())
-    return {
-        "valid": sum(valid) / len(valid),
-        "honoured": sum(held) / len(held),
-        "author_lines": float(lines),
+        "valid": sum(valid) / len(valid), "honoured": sum(held) / len(held), "author_lines": float(lines),
         "portable": float(held.count(1.0)),
-    }
+    }  # fmt: skip
 
 
-def _description_lines(case: Case) -> int:
+def _judged(case: Case, name: str) -> tuple[float, float]:
+    """(share of checks passed, share of settings found) of one target: rendering is deterministic, so once is enough."""
+    from .checking import checks
+    from .checking import read_back as settings
+
+    service = case.workload.service
+    files = service.render(name)
+    return checks.share(checks.check(files, name)), settings.share(settings.honoured(service, files, name))
+
+
+def _by_hand(target: ByHand, service: Service) -> dict[str, float]:
     from .by_hand import written_lines
-    from .description_files import text_of
+    from .checking import checks
+    from .checking import read_back as settings
 
-    return written_lines(text_of(case.source if case.source is not None else case.parameters["service"])[1])
+    examples = target.examples(service)
+    found = [
+        (checks.share(checks.check(files, name, rendered=False)), settings.share(settings.honoured(service, files, name)))
+        for name, files in examples.items()
+    ]
+    return _figures(found, sum(written_lines(text) for files in examples.values() for text in files.values()))
 
 
-def _started(service: Service, targets: list[str], requests: int, platform: str) -> dict[str, float] | NotForThisCase:
+def _started(case: Case, targets: list[str], platform: str) -> dict[str, float] | NotForThisCase:
     """The service on every one of these targets that is here: the worst of their answers, times and rates."""
-    from .benchmark import Load, bench
-    from .server import key_from
-    from .smoke_test import smoke
-    from .start import running, why_not
+    from .launching.start import why_not
 
     if platform == "by-hand":
         return NotForThisCase("examples for counting lines; they install an engine of their own")
+    service = case.workload.service
     there = [name for name in targets if why_not(name, service) is None]
     if not there:
         return NotForThisCase(why_not(targets[0], service) or "")
-    out: list[tuple[float, float, float, float]] = []
+    answers, ready, first, rate = zip(*(case.once(_asked, name) for name in there), strict=True)
+    return {"answers": min(answers), "ready_s": max(ready), "first_token_s": max(first), "requests_per_s": min(rate)}
+
+
+def _asked(case: Case, name: str) -> tuple[float, float, float, float]:
+    """(share of checks passed, seconds until ready, seconds to the first token, requests per second) of one target, started once."""
+    from .checking.benchmark import Load, bench
+    from .checking.smoke_test import smoke
+    from .endpoint.server import key_from
+    from .launching.start import running
+
+    service = case.workload.service
     key = key_from("ARMILLARY_API_KEY", None) if service.api_key is not None else None
-    for name in there:
-        with tempfile.TemporaryDirectory() as folder, running(service, name, Path(folder)) as up:
-            found = smoke(up.url, key=key)
-            record = bench(up.url, Load(requests, float("inf"), 64, 32), key=key)
-            share = sum(c.passed for c in found.checks) / len(found.checks)
-            out.append((share, up.ready_s, record.get("median_ttft_ms", float("inf")) / 1e3, record["request_throughput"]))
-    return {
-        "answers": min(o[0] for o in out), "ready_s": max(o[1] for o in out), "first_token_s": max(o[2] for o in out),
-        "requests_per_s": min(o[3] for o in out),
-    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, running(service, name, Path(folder)) as up:
+        found = smoke(up.url, key=key)
+        record = bench(up.url, Load(case.parameters["requests"], float("inf"), 64, 32), key=key)
+    share = sum(c.passed for c in found.checks) / len(found.checks)
+    return share, up.ready_s, record.get("median_ttft_ms", float("inf")) / 1e3, record["request_throughput"]
 
 
 @deployment.answer
 def answer(result: Result) -> str:
-    """What one description gives, against by hand."""
+    """What one description gives, compared with files written by hand."""
+    if "converged" not in result.techniques:
+        return "Add the technique converged to compare one description with files for each platform."
+    found = {metric: result.medians("converged", metric) for metric in ("valid", "honoured", "author_lines", "ready_s")}
+    hand = result.medians("by-hand", "author_lines") if "by-hand" in result.techniques else {}
     said = []
-    if "converged" in result.techniques:
-        valid, held = result.medians("converged", "valid"), result.medians("converged", "honoured")
-        lines, hand = (
-            result.medians("converged", "author_lines"),
-            result.medians("by-hand", "author_lines") if "by-hand" in result.techniques else {},
-        )
-        if valid:
-            said.append(f"One description of {min(lines.values()):.0f} to {max(lines.values()):.0f} lines gives seven platforms")
-            said[-1] += f" ({max(hand.values()):.0f} lines by hand)" if hand else ""
-            said[-1] += f"; {sum(v == 1 for v in valid.values())} of {len(valid)} services pass every check,"
-            said[-1] += f" {sum(v == 1 for v in held.values())} hold every setting; measured."
-        ready = result.medians("converged", "ready_s")
-        if ready:
-            said.append(f"What runs here was ready after {max(ready.values()):.1f} s and answered.")
+    if found["valid"]:
+        lines = sorted({f"{n:.0f}" for n in found["author_lines"].values()}, key=int)
+        line = f"One description of {' to '.join(dict.fromkeys((lines[0], lines[-1])))} lines gives the files of seven platforms"
+        line += f", which take {max(hand.values()):.0f} lines by hand" if hand else ""
+        whole = [sum(v == 1 for v in found[metric].values()) for metric in ("valid", "honoured")]
+        said.append(f"{line}; {whole[0]} of {len(found['valid'])} services pass every check and {whole[1]} hold every setting.")
+    if found["ready_s"]:
+        said.append(f"What runs here was ready after {max(found['ready_s'].values()):.1f} s and answered.")
     return " ".join(said) or "No target was rendered."

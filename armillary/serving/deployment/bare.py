@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .engine_command import HEAD_PORT
-from .host_scripts import Host, files_of, supervisor
-from .service import Service
-from .shell import seal
-from .target import Target
+from .description.service import Service
+from .rendering.engine_command import HEAD_PORT
+from .rendering.host_scripts import Host, files_of, supervisor
+from .rendering.shell import seal
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from .engine_command import engine_words
+from .description.service import Service
 from .kubernetes import GPU_RESOURCE
-from .service import Service
-from .shell import words
-from .target import Target
-from .targets import TARGETS
+from .rendering.engine_command import engine_words
+from .rendering.shell import words
+from .rendering.target import Target
+from .rendering.targets import TARGETS
 
 _FOLDER = Path(__file__).parent / "by_hand_examples"
 

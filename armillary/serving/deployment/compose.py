@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .engine_command import HEAD_PORT, KEY_VARIABLE, MODELS, engine_words, health_words, needs_staging, node_script, staging_script
+from .description.service import Service
 from .kubernetes import RCLONE, dump, resolved
-from .service import Service
-from .shell import Raw, seal, words
-from .target import Target
+from .rendering.engine_command import (
+    HEAD_PORT,
+    KEY_VARIABLE,
+    MODELS,
+    engine_words,
+    health_words,
+    needs_staging,
+    node_script,
+    staging_script,
+)
+from .rendering.shell import Raw, seal, words
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from armillary.claim import Claim, Gain, Kind, Level
 
-from .service import Service
-from .target import Target
-from .targets import TARGETS, render
+from .description.service import Service
+from .rendering.target import Target
+from .rendering.targets import TARGETS, render
 
 
 @dataclass(frozen=True)

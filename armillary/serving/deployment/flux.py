@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .apptainer_runtime import Apptainer, image_script
-from .host_scripts import Host, Runtime, files_of, supervisor
-from .service import Service
-from .shell import seal
-from .target import Target
+from .description.service import Service
+from .rendering.apptainer_runtime import Apptainer, image_script
+from .rendering.host_scripts import Host, Runtime, files_of, supervisor
+from .rendering.shell import seal
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .description.service import Service
 from .kubernetes import Object, dump, objects, plain_environment
-from .service import Service
-from .shell import seal, stamp
-from .target import Target
+from .rendering.shell import seal, stamp
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

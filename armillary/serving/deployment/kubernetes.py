@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .engine_command import HEAD_PORT, KEY_VARIABLE, MODELS, engine_words, needs_staging, node_script, staging_script
-from .service import GIB, Part, Secret, Service
-from .shell import Raw, seal
-from .target import Target
+from .description.service import GIB, Part, Secret, Service
+from .rendering.engine_command import HEAD_PORT, KEY_VARIABLE, MODELS, engine_words, needs_staging, node_script, staging_script
+from .rendering.shell import Raw, seal
+from .rendering.target import Target
 
 GPU_RESOURCE = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}
 #: What fetches weights from S3; weights from Hugging Face are fetched by the engine's own image.
@@ -38,7 +38,7 @@ class Kubernetes(Target):
 
 def dump(thing: Any) -> str:
     """YAML with sorted keys."""
-    from .yaml_files import yaml
+    from .description.yaml_files import yaml
 
     return str(yaml().safe_dump(thing, sort_keys=True, default_flow_style=False, width=10_000, allow_unicode=True))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from . import slurm
-from .apptainer_runtime import Apptainer, image_script
-from .host_scripts import Host, Runtime, files_of
-from .service import Service
-from .shell import seal
-from .target import Target
+from .description.service import Service
+from .rendering import slurm
+from .rendering.apptainer_runtime import Apptainer, image_script
+from .rendering.host_scripts import Host, Runtime, files_of
+from .rendering.shell import seal
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from . import slurm
-from .host_scripts import Host, Runtime, files_of
-from .podman_runtime import Podman
-from .service import Service
-from .shell import seal
-from .target import Target
+from .description.service import Service
+from .rendering import slurm
+from .rendering.host_scripts import Host, Runtime, files_of
+from .rendering.podman_runtime import Podman
+from .rendering.shell import seal
+from .rendering.target import Target
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome
-from armillary.errors import InputError, unknown
+from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome, Result, parameter
+from armillary.timing import Stopwatch
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from armillary.study import Result
 
     from .workload import ExpertWork
 
@@ -22,18 +19,23 @@ experts = Arena(
     "serving/experts",
     question="Where should a mixture's experts live, and which device should get which request or token, so that tokens need not travel?",
     metrics=[
-        Metric("token_throughput", unit="1/s", better="higher", kind="simulated", doc="prompt and output tokens a second"),
+        Metric("token_throughput", unit="1/s", better="higher", kind="simulated", doc="prompt and output tokens per second"),
         Metric(
-            "local_rate", better="higher", kind="simulated", scale="difference",
+            "local_rate",
+            better="higher",
+            kind="simulated",
+            scale="difference",
             doc="share of (token, expert) pairs whose expert is on the token's device",
         ),
-        Metric("alltoall_bytes", unit="B", better="lower", kind="simulated", doc="to the experts and back, a token and layer"),
-        Metric("expert_imbalance", better="lower", kind="simulated", doc="most tokens that a device's experts get, over the mean"),
+        Metric("alltoall_bytes", unit="B", better="lower", kind="simulated", doc="bytes to the experts and back, per token and layer"),
+        Metric("expert_imbalance", better="lower", kind="simulated", doc="the most tokens that a device's experts get, over the mean"),
         Metric("ttft_p50", unit="s", better="lower", kind="simulated", doc="from the start of a request's wave to its first token"),
-        Metric("latency", unit="s", better="lower", kind="simulated", doc="of a request from the start of its wave, mean"),
-        Metric("alltoall_share", better=None, kind="simulated", doc="of the time to the experts, in them, and back"),
-        Metric("request_imbalance", better=None, kind="simulated", doc="most tokens at home on a device, over the mean, mean over waves"),
-        Metric("plan_s", unit="s", better="lower", kind="measured", doc="to place the experts of all layers traced"),
+        Metric("latency", unit="s", better="lower", kind="simulated", doc="mean time of a request from the start of its wave"),
+        Metric("alltoall_share", better=None, kind="simulated", doc="share of the experts' time, products included, that tokens travel"),
+        Metric(
+            "request_imbalance", better=None, kind="simulated", doc="the most tokens at home on a device over the mean, averaged over waves"
+        ),
+        Metric("plan_s", unit="s", better="lower", kind="measured", doc="time to place the experts of all traced layers"),
     ],
     techniques={
         "sem-moe": ".sem_moe:SemMoE",
@@ -48,19 +50,23 @@ experts = Arena(
     papers={"sem-moe": "sem-moe", "sem-moe-model": "sem-moe", "sem-moe-data": "sem-moe"},
     baseline="vanilla",
     tradeoff=("token_throughput", "expert_imbalance"),
-    uses=("armillary.llm",),
     repeats=1,
     constants=[
-        Constant("PCIe", 25e9, "B/s", "a device and direction; PCIe 4.0 ×16 in practice"),
-        Constant("100 GbE", 11.25e9, "B/s", "a port a device, 90 % of the line rate; ours"),
-        Constant("NVLink", 355.5e9, "B/s", "H100, a direction: 450 GB/s and the calibration's share of it"),
-        Constant("affinity", "0.833 to 0.976", "", "share of a token's choices on its k favourites, first to last layer; arXiv 2503.04398"),
+        Constant("PCIe", 25e9, "B/s", "per device and direction; PCIe 4.0 ×16 in practice"),
+        Constant("100 GbE", 11.25e9, "B/s", "one port per device at 90 % of the line rate; ours"),
+        Constant("NVLink", 355.5e9, "B/s", "H100, per direction: 450 GB/s times the calibration's share"),
+        Constant(
+            "affinity",
+            "0.833 to 0.976",
+            "",
+            "the share of a token's choices on its k favourites, from the first to the last layer; arXiv 2503.04398",
+        ),
     ],
-)  # fmt: skip
+)
 
-#: Requests, layers, vocabulary, prompt, output, requests a device in a wave, training steps of the real model.
+#: Requests, layers, vocabulary, prompt, output, requests per device in a wave, training steps of the real model.
 SCALES: dict[str, tuple[int, int, int, int, int, int, int]] = {
-    "tiny": (96, 2, 2000, 48, 8, 4, 12),
+    "tiny": (96, 2, 2000, 48, 8, 4, 4),
     "small": (768, 4, 32_000, 192, 32, 16, 120),
     "large": (2048, 0, 32_000, 256, 64, 32, 800),
 }
@@ -78,85 +84,112 @@ CASES: list[tuple[str, str, str, int, str]] = [
     (DEEPSEEK, "pcie", "dp", 8, "other topics"),
     ("tiny-moe", "pcie", "dp", 4, "real"),
 ]
+#: The cases of the tiny scale: each model and each kind of attention, with affinity, without it, and as a real model has it.
+TINY = (
+    "mixtral-8x7b/pcie/dp", "mixtral-8x7b/nvlink/tp", "deepseek-v2-lite/pcie/dp/no-affinity", "qwen3-30b-a3b/nvlink/dp/no-affinity",
+    "tiny-moe/pcie/dp",
+)  # fmt: skip
+#: Requests whose routing the real model records at the tiny scale.
+TINY_REAL = 32
 _KINDS = {"published": "affinity", "none": "no-affinity", "other topics": "shift", "real": "real"}
 
 
 @experts.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three models, three links, attention data- and tensor-parallel; no affinity, other topics than learnt, a real small model."""
+    """Three models and three links with data- and tensor-parallel attention; no affinity, other topics than learnt, a real small model."""
     requests, layers, vocabulary, prompt, output, per_device, steps = SCALES[scale]
     all_layers = {DEEPSEEK: 26, QWEN: 48, MIXTRAL: 32}
     for model, link, attention, devices, affinity in CASES:
+        tail = {"none": "/no-affinity", "other topics": "/other-topics"}.get(affinity, "")
+        name = f"{model}/{link}/{attention}{tail}"
+        if scale == "tiny" and name not in TINY:
+            continue
         facts = {
             "model": model, "link": link, "attention": attention, "devices": devices, "affinity": affinity, "requests": requests,
             "per_device": per_device,
         }  # fmt: skip
         if affinity == "real":
-            facts |= {"steps": steps}
+            facts |= {"steps": steps, "requests": TINY_REAL if scale == "tiny" else requests}
         else:
             facts |= {"layers": layers or all_layers[model], "vocabulary": vocabulary, "prompt": prompt, "output": output}
         kinds = {model, link, attention, _KINDS[affinity], "nvlink" if link == "nvlink" else "slow-link"}
-        tail = {"none": "/no-affinity", "other topics": "/other-topics"}.get(affinity, "")
-        yield Case(f"{model}/{link}/{attention}{tail}", _make, facts, frozenset(kinds))
+        yield Case(name, _make, facts, frozenset(kinds))
 
 
-@experts.read
-def read(
-    path: Path, *, model: str = QWEN, link: str = "nvlink", attention: str = "dp", devices: int = 8, wave: int = 128
-) -> Iterator[Case]:
-    """A routing trace (NPZ or Parquet, as `RoutingTrace.read` says): its first half of requests to learn from, the rest to be judged on.
+@dataclass(frozen=True)
+class Reading:
+    """How a routing trace is served: which model it came from, and on which devices."""
 
-    `model`: a preset or a config.json with experts. `link`: nvlink, pcie, 100gbe. `attention`: dp or tp. `wave`: requests served together.
-    """
-    if attention not in ("dp", "tp"):
-        raise unknown("attention", attention, ("dp", "tp"))
-    if not 1 <= devices <= 1024 or wave < 1:
-        raise InputError("devices, wave: expected 1 to 1024 devices and at least one request")
-    facts = {"model": model, "link": link, "attention": attention, "devices": devices, "wave": wave}
-    # Read now: what is wrong with a file is said before anything is run.
-    _loaded(str(path), path.stat().st_mtime_ns, json.dumps(facts, sort_keys=True))
-    yield Case(path.name, _load, facts, frozenset({"file", attention}), source=path)
+    model: str = parameter(QWEN, "a model with experts: a preset, a config.json, or a folder that holds one", file=True)
+    link: Literal["nvlink", "pcie", "100gbe"] = parameter("nvlink", "what joins the devices")
+    attention: Literal["dp", "tp"] = parameter("dp", "whether attention is data-parallel or tensor-parallel")
+    devices: int = parameter(8, "the number of devices over which the experts are spread", range=(1, 1024))
+    wave: int = parameter(128, "the number of requests that are served together", range=(1, 2**31))
+
+
+@experts.read(Reading)
+def read(path: Path, how: Reading) -> ExpertWork:
+    """A routing trace (NPZ or Parquet, as in `RoutingTrace.read`): techniques learn from its first half and are judged on the rest."""
+    from .workload import of_file
+
+    return of_file(path, how.model, how.link, how.attention, how.devices, how.wave)
+
+
+@experts.own_cases
+def own_cases(work: ExpertWork, name: str, how: Reading) -> Iterator[Case]:
+    """One case, whose work is the trace."""
+    facts = {"model": work.model.name, "link": how.link, "attention": how.attention, "devices": how.devices, "wave": how.wave}
+    yield Case(name, parameters=facts, kinds=frozenset({"file", how.attention}))
+
+
+@experts.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Eight requests of a mixture with eight experts, two of which each token visits in each of two layers."""
+    import numpy as np
+
+    from .routing.synthetic import draw
+
+    file = folder / "routing.npz"
+    drawn = draw(8, experts=8, k=2, layers=2, affinity=0.9, vocabulary=50, prompt=6, output=2, rng=np.random.default_rng(1))
+    drawn.write(file)
+    return file, {"model": MIXTRAL, "link": "pcie", "devices": "4", "wave": "4"}
 
 
 @experts.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Places from the routing that was seen, then serves the requests that come."""
-    import time
-
+    """Places experts by the routing that was seen, then serves the requests that come."""
     import numpy as np
 
-    from .evaluation import serve
+    from .simulation.evaluation import serve
 
     work: ExpertWork = case.workload
-    start = time.perf_counter()
-    placement = technique.place(work.seen, work.ground.devices)
-    plan_s = time.perf_counter() - start
+    with Stopwatch() as watch:
+        placement = technique.place(work.seen, work.ground.devices)
     found = serve(work.asked, placement, work.model, work.ground, attention=work.attention, wave=work.wave, by_score=technique.by_score)
     values = {
         "local_rate": found.local_rate, "alltoall_bytes": found.bytes_per_token, "expert_imbalance": found.expert_imbalance,
         "token_throughput": found.throughput, "ttft_p50": float(np.median(found.ttft_s)), "latency": float(found.latency_s.mean()),
-        "alltoall_share": found.all_to_all_share, "request_imbalance": found.request_imbalance, "plan_s": plan_s,
+        "alltoall_share": found.all_to_all_share, "request_imbalance": found.request_imbalance, "plan_s": watch.seconds,
     }  # fmt: skip
-    timeline = json.dumps(found.perfetto(), separators=(",", ":")).encode()
-    left = [Artifact.quantiles("latency", found.latency_s, "s"), Artifact("timeline.json", "application/json", timeline)]
+    left = [Artifact.quantiles("latency", found.latency_s, "s"), Artifact.timeline(found.perfetto())]
     left.append(Artifact("placement.json", "application/json", placement.to_json().encode()))
     return Outcome(values, left)
 
 
 @experts.answer
 def answer(result: Result) -> str:
-    """The technique with most tokens a second on each case, over index order."""
-    said = []
-    for case in result.cases:
-        found = {t: row[case] for t in result.techniques if case in (row := result.medians(t, "token_throughput"))}
-        if not found:
-            continue
-        best = max(found, key=lambda t: found[t])
-        line = f"{case}: {best} makes {found[best]:,.0f} tokens a second"
-        if "vanilla" in found and best != "vanilla":
-            line += f", {found[best] / found['vanilla']:.2f} times vanilla"
-        said.append(f"{line}.")
-    return " ".join(said) or "Nothing was run to the end."
+    """The technique that most often makes the most tokens per second, and how far it is ahead of index order."""
+    first = result.first_places("token_throughput")
+    if not first:
+        return "Nothing was run to the end."
+    best, wins = next(iter(first.items()))
+    many = len(result.cases) > 1
+    ratios = {c: r for c in result.cases if (r := result.ratio(c, "token_throughput", best, "vanilla")) is not None}
+    case = max(ratios, key=lambda c: ratios[c]) if ratios else next(c for c in result.cases if best in result.on(c, "token_throughput"))
+    rate = result.on(case, "token_throughput")[best]
+    said = f"{best} makes the most tokens per second on {wins} of {len(result.cases)} cases" if many else f"{best} is fastest"
+    said += f": {rate:,.0f} on {case}" if many else f" with {rate:,.0f} tokens per second"
+    return said + (f", {ratios[case]:.2f} times as many as vanilla." if case in ratios and best != "vanilla" else ".")
 
 
 def _make(case: Case, rng: np.random.Generator) -> ExpertWork:
@@ -168,15 +201,3 @@ def _make(case: Case, rng: np.random.Generator) -> ExpertWork:
     if affinity == "real":
         return real(*where, **p, seed=case.seed32("weights"))
     return drawn(model, *where, rng, affinity=affinity, **p)
-
-
-def _load(case: Case, rng: np.random.Generator) -> ExpertWork:
-    assert case.source is not None
-    return _loaded(str(case.source), case.source.stat().st_mtime_ns, json.dumps(dict(case.parameters), sort_keys=True))
-
-
-@functools.lru_cache(maxsize=2)
-def _loaded(path: str, changed_ns: int, facts: str) -> ExpertWork:
-    from .workload import of_file
-
-    return of_file(Path(path), **json.loads(facts))

@@ -1,22 +1,23 @@
 """EPLB: hot experts get copies, and copies are packed so that every device gets as many tokens.
 
 DeepSeek's expert-parallelism load balancer, 2025 (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024). Its three steps: groups of
-experts are packed to nodes; within a node the expert with the most tokens a copy gets one more, over and over; copies are packed to
+experts are packed to nodes; within a node the expert with the most tokens per copy gets one more, over and over; copies are packed to
 devices. With one node this is its global policy. It sees loads alone: no tokens, no affinity.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique
+from .routing.trace import RoutingTrace
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -76,11 +77,9 @@ def _balance_layer(weight: Floats, devices: int, slots: int, groups: int, nodes:
 class Eplb(ExpertTechnique):
     """Copies of hot experts, packed by load."""
 
-    extra: int = field(
-        default=1, metadata={"doc": "slots for copies on every device, beyond an equal part of the experts", "range": (0, 64)}
-    )
-    nodes: int = field(default=1, metadata={"doc": "nodes, where groups of experts should stay in one", "range": (1, 1024)})
-    groups: int = field(default=1, metadata={"doc": "groups of experts in a layer", "range": (1, 1024)})
+    extra: int = parameter(1, "slots for copies on every device, beyond an equal part of the experts", range=(0, 64))
+    nodes: int = parameter(1, "nodes, where groups of experts should stay in one", range=(1, 1024))
+    groups: int = parameter(1, "groups of experts in a layer", range=(1, 1024))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
         """From the loads that were seen."""

@@ -9,16 +9,18 @@ nothing improves. Only its placement: that every device keeps every request's co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from .coactivation import coactivation
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique, check_devices
+from armillary.parameters import parameter
+
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.coactivation import coactivation
+from .routing.trace import RoutingTrace
 
 
 def kept(together: npt.NDArray[np.float64], device: npt.NDArray[np.int64]) -> float:
@@ -30,7 +32,7 @@ def kept(together: npt.NDArray[np.float64], device: npt.NDArray[np.int64]) -> fl
 class ExFlow(ExpertTechnique):
     """Inter-layer affinity alone."""
 
-    sweeps: int = field(default=20, metadata={"doc": "times that all layers are placed anew, at most", "range": (1, 1000)})
+    sweeps: int = parameter(20, "times that all layers are placed anew, at most", range=(1, 1000))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
         """Layer by layer, forth and back."""

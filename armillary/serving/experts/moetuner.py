@@ -8,17 +8,19 @@ every expert on one device, equally many on each. HiGHS solves it layer by layer
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .coactivation import coactivation
+from armillary.parameters import parameter
+
 from .eplb import pack
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique, check_devices
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.coactivation import coactivation
+from .routing.trace import RoutingTrace
 
 #: What 1 % of uneven load is worth, in per cent of all tokens that stay.
 EVEN = 10.0
@@ -54,10 +56,10 @@ def place_layer(
 
 @dataclass(frozen=True)
 class MoeTuner(ExpertTechnique):
-    """An integer programme a layer, by HiGHS."""
+    """One integer programme per layer, by HiGHS."""
 
-    nodes: int = field(default=50, metadata={"doc": "branch-and-bound nodes a layer, at most", "range": (1, 100_000)})
-    seconds: float = field(default=20.0, metadata={"doc": "seconds a layer, at most", "range": (0.1, 3600.0)})
+    nodes: int = parameter(50, "branch-and-bound nodes a layer, at most", range=(1, 100_000))
+    seconds: float = parameter(20.0, "the most seconds that are spent per layer", range=(0.1, 3600.0))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
         """From load and co-activation."""

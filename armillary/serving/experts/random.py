@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique, check_devices
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.trace import RoutingTrace
 
 
 @dataclass(frozen=True)

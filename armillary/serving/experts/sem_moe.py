@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,15 +17,16 @@ from scipy.optimize import linear_sum_assignment
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from armillary.arena import Claim, Gain, Kind
+from armillary.parameters import parameter
 
-from .coclustering import cluster_experts, homes, token_weights
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique, check_devices
+from .planning.coclustering import cluster_experts, homes, token_weights
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.trace import RoutingTrace
 
 _SOURCE = "arXiv 2503.04398"
 _WHY = "its gain depends on the machine's links; from 1.2 on counts on PCIe and 100 GbE"
-#: Below this F1 of foretold against real experts a layer keeps the usual placement; this share of the requests is kept back to see it.
+#: Below this F1 of predicted against real experts a layer keeps the usual placement; this share of the requests is kept back to see it.
 PREDICTABLE, CHECKED = 0.5, 0.2
 
 
@@ -41,13 +42,13 @@ def predictability(trace: RoutingTrace) -> npt.NDArray[np.float64]:
         counts = seen.counts(layer).toarray() if seen.vocabulary * trace.experts < 1 << 26 else None
         tokens, at = np.unique(rest.token_id[known], return_inverse=True)
         rows = counts[tokens] if counts is not None else seen.counts(layer)[tokens].toarray()
-        foretold = np.zeros((len(tokens), trace.experts), bool)
-        np.put_along_axis(foretold, np.argsort(-rows, axis=1, kind="stable")[:, : trace.k], True, axis=1)
-        foretold &= rows > 0
+        predicted = np.zeros((len(tokens), trace.experts), bool)
+        np.put_along_axis(predicted, np.argsort(-rows, axis=1, kind="stable")[:, : trace.k], True, axis=1)
+        predicted &= rows > 0
         real = rest.chosen[layer][known]
         there = real >= 0
-        hits = int(np.take_along_axis(foretold[at], np.maximum(real, 0).astype(np.int64), 1)[there].sum())
-        said = int(foretold[at].sum())
+        hits = int(np.take_along_axis(predicted[at], np.maximum(real, 0).astype(np.int64), 1)[there].sum())
+        said = int(predicted[at].sum())
         found[layer] = 2 * hits / max(1, said + int((rest.chosen[layer] >= 0).sum()))
     return found
 
@@ -56,21 +57,17 @@ def predictability(trace: RoutingTrace) -> npt.NDArray[np.float64]:
 class SemMoE(ExpertTechnique):
     """Co-clustering of experts and tokens; requests and tokens by score."""
 
-    devices: int = field(default=8, metadata={"doc": "devices, where `fit` is called by itself", "range": (1, 4096)})
-    penalty: float = field(
-        default=0.1, metadata={"doc": "weight of devices whose experts get more tokens than others'", "range": (0.0, 10.0)}
-    )
-    replicate: bool = field(default=False, metadata={"doc": "fill slots with copies where the devices do not divide the experts"})
-    copies: int = field(default=0, metadata={"doc": "slots for copies on every device, beyond an equal part", "range": (0, 64)})
-    hot: float = field(
-        default=0.0, metadata={"doc": "what copies are for: 0 tokens that stay, 1 experts with the most tokens", "range": (0.0, 1.0)}
-    )
+    devices: int = parameter(8, "devices, where `fit` is called by itself", range=(1, 4096))
+    penalty: float = parameter(0.1, "weight of devices whose experts get more tokens than others'", range=(0.0, 10.0))
+    replicate: bool = parameter(False, "fill slots with copies where the devices do not divide the experts")
+    copies: int = parameter(0, "slots for copies on every device, beyond an equal part", range=(0, 64))
+    hot: float = parameter(0.0, "what copies are for: 0 tokens that stay, 1 experts with the most tokens", range=(0.0, 1.0))
 
     by_score: ClassVar[bool] = True
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
             "alltoall_bytes", over="vanilla", by=Gain(percent=(40.0, None)), on=Kind("affinity"), source=_SOURCE,
-            says="less all-to-all than index order where tokens' experts can be foretold", part=20.0, why="half of it",
+            says="less all-to-all than index order where tokens' experts can be predicted", part=20.0, why="half of it",
         ),
         Claim(
             "token_throughput", over="vanilla", by=Gain(ratio=(2.78, None)), on=Kind("affinity", "dp", "slow-link"), source=_SOURCE,
@@ -86,7 +83,7 @@ class SemMoE(ExpertTechnique):
         ),
         Claim(
             "token_throughput", over="vanilla", by=Gain(ratio=(0.97, None)), on=Kind("no-affinity"),
-            says="does no harm where nothing can be foretold", source="ours",
+            says="does no harm where nothing can be predicted", source="ours",
         ),
     )  # fmt: skip
 

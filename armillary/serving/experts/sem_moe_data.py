@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.trace import RoutingTrace
 from .sem_moe import PREDICTABLE, predictability, scored
-from .technique import ExpertTechnique, check_devices
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .placement import ExpertPlacement
-from .routing import RoutingTrace
-from .technique import ExpertTechnique, check_devices
+from .planning.placement import ExpertPlacement
+from .planning.technique import ExpertTechnique, check_devices
+from .routing.trace import RoutingTrace
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
-from armillary.llm.shapes import Model
+from armillary.llm.model.shapes import Model
 
-from .evaluation import Attention, Ground
-from .routing import RoutingTrace
-from .synthetic_routing import TOPICS, draw
+from .routing.synthetic import TOPICS, draw
+from .routing.trace import RoutingTrace
+from .simulation.evaluation import Attention, Ground
 
 #: Top-k mass of a token number's experts, first layer to last: the published range.
 AFFINITY = (0.833, 0.976)
@@ -44,7 +44,7 @@ def model_of(name: str) -> Model:
     if name == "deepseek-v2-lite":
         return Model.from_config(DEEPSEEK_V2_LITE, name=name)
     if name == "tiny-moe":
-        from armillary.llm.tiny import BUILT_IN
+        from armillary.llm.tiny.transformer import BUILT_IN
 
         return Model.from_config(BUILT_IN[name], name=name)
     found = Model.find(name)
@@ -87,7 +87,7 @@ def drawn(
 
 def real(link: str, attention: Attention, devices: int, *, steps: int, requests: int, per_device: int, seed: int) -> ExpertWork:
     """Routing of `tiny-moe`, trained here for so many steps, on text that it has not seen."""
-    from .tiny_routing import recorded
+    from .routing.tiny_model import recorded
 
     seen, asked = recorded(steps, requests, seed).halves()
     wave = per_device * (devices if attention == "dp" else 1)
@@ -100,6 +100,6 @@ def of_file(path: Path, model: str, link: str, attention: Attention, devices: in
     assert of.moe is not None
     trace = RoutingTrace.read(path, experts=of.moe.experts)
     if trace.k != of.moe.top_k:
-        raise InputError(f"found {trace.k} experts a token; {of.name} has {of.moe.top_k}", where=str(path))
+        raise InputError(f"found {trace.k} experts per token; {of.name} has {of.moe.top_k}", where=str(path))
     seen, asked = trace.halves()
     return ExpertWork(of, seen, asked, Ground.of(link, devices), attention, wave)

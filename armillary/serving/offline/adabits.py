@@ -1,4 +1,4 @@
-"""adabits: the best quality that fits, whatever it costs in time.
+"""Adabits takes the best quality that fits, whatever it costs in time.
 
 A mixed-integer program over layers, devices and bits that makes Σω least under every device's memory, and has no word for speed:
 the adaptive quantisation half of the published planner alone, and where its heuristic begins (LLM-PQ, arXiv 2403.01136, 2024).
@@ -7,23 +7,24 @@ the adaptive quantisation half of the published planner alone, and where its heu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .ilp import Solver, solve
-from .plan import Plan, halved_until_it_fits, plan_of, problem_of
-from .problem import Choice, Problem
+from .planning.ilp import Solver, solve
+from .planning.plan import Plan, halved_until_it_fits, plan_of, problem_of
+from .planning.problem import Choice, Problem
 from .workload import UNGROUPED, Device, OfflineWork
 
 
 @dataclass(frozen=True)
 class Adabits(Technique):
-    """Least Σω that fits, no speed term (LLM-PQ's adaptive quantisation alone, 2024)."""
+    """Takes the least Σω that fits and ignores speed (LLM-PQ's adaptive quantisation alone, 2024)."""
 
-    group: int = field(default=0, metadata={"doc": "layers that share a device and bits; 0: one, or two above 40 layers", "range": (0, 64)})
-    limit_s: float = field(default=10.0, metadata={"doc": "seconds for the solver", "range": (0.1, 3600)})
-    solver: Solver = field(default="auto", metadata={"doc": "highspy, scipy, or whichever is installed"})
+    group: int = parameter(0, "layers that share a device and bits; 0: one, or two above 40 layers", range=(0, 64))
+    limit_s: float = parameter(10.0, "seconds for the solver", range=(0.1, 3600))
+    solver: Solver = parameter("auto", "highspy, scipy, or whichever is installed")
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """The plan for this work."""

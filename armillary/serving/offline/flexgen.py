@@ -1,4 +1,4 @@
-"""flexgen: keep on the host what does not fit, and bring each layer's share over while the layer before is computed; one precision.
+"""FlexGen keeps what does not fit on the host, and brings each layer's share over while the layer before is computed.
 
 FlexGen's block schedule: a block of sequences passes layer by layer; while a layer computes, the next layer's weights and its
 cached keys and values come over the host link, and new ones go back. A layer so takes the longest of compute and transfers. The
@@ -12,24 +12,25 @@ FlexGen: High-Throughput Generative Inference of Large Language Models with a Si
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .layer_cost import cache_bytes, layer_bytes
-from .plan import Plan, Stage, plan_of, problem_of
-from .problem import Choice, DoesNotFit, Problem, even, flat
+from .planning.plan import Plan, Stage, plan_of, problem_of
+from .planning.problem import Choice, DoesNotFit, Problem, even, flat
+from .pricing.layer_cost import cache_bytes, layer_bytes
 from .workload import Device, OfflineWork
 
 
 @dataclass(frozen=True)
 class FlexGen(Technique):
-    """Weights and cache partly on the host, its published block schedule, one precision (FlexGen, ICML 2023)."""
+    """Keeps weights and cache partly on the host, in the published block schedule, at one precision (FlexGen, ICML 2023)."""
 
-    bits: int | None = field(default=None, metadata={"doc": "one precision; none: the fastest within the work's quality"})
-    steps: int = field(default=10, metadata={"doc": "steps of the searched share of cache on the host", "range": (1, 100)})
+    bits: int | None = parameter(None, "one precision; none: the fastest within the work's quality")
+    steps: int = parameter(10, "steps of the searched share of cache on the host", range=(1, 100))
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """The plan for this work."""

@@ -1,4 +1,4 @@
-"""memory-proportional: layers in proportion to each device's memory, all at 4 bits.
+"""Memory-proportional gives each device layers in proportion to its memory, all at 4 bits.
 
 What people do by hand with a mixed bag of GPUs and a `device_map`, for instance Accelerate's balanced maps with a quantised model
 (Hugging Face, 2022). Largest remainders decide where the shares are not whole, and a device that cannot hold its share gives one
@@ -7,22 +7,23 @@ to the next that can.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .plan import Plan, halved_until_it_fits, plan_of, problem_of
-from .problem import DoesNotFit, flat
+from .planning.plan import Plan, halved_until_it_fits, plan_of, problem_of
+from .planning.problem import DoesNotFit, flat
 from .workload import OfflineWork
 
 
 @dataclass(frozen=True)
 class MemoryProportional(Technique):
-    """Layers in proportion to memory at one precision, as people do by hand with `device_map` (2022)."""
+    """Deals layers in proportion to memory at one precision, as people do by hand with `device_map` (2022)."""
 
-    bits: int = field(default=4, metadata={"doc": "bits of every layer; the nearest that the work allows", "choices": (2, 3, 4, 8, 16)})
+    bits: int = parameter(4, "bits of every layer; the nearest that the work allows", choices=(2, 3, 4, 8, 16))
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """The plan for this work."""
@@ -42,7 +43,7 @@ class MemoryProportional(Technique):
 
 
 def shares(budget: np.ndarray, layers: int, largest: float) -> list[int]:
-    """Layers a device, in proportion to its budget, at least one, and no more than fit: fewer than `layers` where all are full."""
+    """Layers per device in proportion to its budget, at least one and no more than fit; fewer than `layers` where all are full."""
     room = np.maximum(budget, 0.0)
     exact = layers * room / max(room.sum(), 1e-300)
     counts = np.maximum(1, np.floor(exact).astype(int))

@@ -1,4 +1,4 @@
-"""pipeedge: the partition and the device order whose slowest stage is fastest, by dynamic programming; one precision for all layers.
+"""PipeEdge finds the partition and the device order whose slowest stage is fastest, at one precision, by dynamic programming.
 
 f[k, used, last] is the least largest stage time of the first k layers on the devices used so far, the last of them `last`; the next
 stage takes layers k to m on a device that is left, and counts with what it computes and what was sent to it. Devices may be left
@@ -10,23 +10,24 @@ PipeEdge: Pipeline Parallelism for Large-Scale Model Inference on Heterogeneous 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .plan import Plan, halved_until_it_fits, plan_of, problem_of
-from .problem import DoesNotFit, Problem, flat
+from .planning.plan import Plan, halved_until_it_fits, plan_of, problem_of
+from .planning.problem import DoesNotFit, Problem, flat
 from .workload import Device, OfflineWork
 
 
 @dataclass(frozen=True)
 class PipeEdge(Technique):
-    """Best partition by dynamic programming at a single precision (PipeEdge, DSD 2022)."""
+    """Finds the best partition by dynamic programming at a single precision (PipeEdge, DSD 2022)."""
 
-    phase: Literal["both", "prefill", "decode"] = field(default="both", metadata={"doc": "passes whose stage times are evened out"})
+    phase: Literal["both", "prefill", "decode"] = parameter("both", "passes whose stage times are evened out")
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """The fastest single precision within the work's quality, or the highest that fits where any quality will do."""
@@ -74,7 +75,7 @@ def _searched(
     # Each kind as the first of a pipeline of one: budgets and times with what the first device also does.
     alone = [problem_of(work, [device], size, size, batch=batch) for device in kinds]
     layers = work.model.layers
-    from .layer_cost import once_bytes
+    from .pricing.layer_cost import once_bytes
 
     def stage(problem: Problem, first: bool) -> Any:
         passes = (

@@ -1,4 +1,4 @@
-"""SplitQuant: choose the layer split, every layer's bits and both micro-batches together, for both phases at once.
+"""SplitQuant chooses the layer split, every layer's bits and both micro-batches together, for both phases at once.
 
 Prompts are bound by compute, tokens by memory, and old devices lose differently in the two; so a split that is even in one phase is
 not in the other, and a layer at fewer bits on a slow device may cost less quality than it saves time. A mixed-integer program
@@ -17,19 +17,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from armillary.arena import Technique
 from armillary.claim import Claim, Gain, Kind, Level
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .ilp import Solver, objective_of, relaxed, solve
-from .latency_model import LatencyModel, fit, read_profile
-from .plan import Plan, halved_until_it_fits, plan_of, problem_of
-from .problem import Choice, DoesNotFit, Problem
-from .quality import OmegaTable, read_omega
+from .planning.ilp import Solver, objective_of, relaxed, solve
+from .planning.plan import Plan, halved_until_it_fits, plan_of, problem_of
+from .planning.problem import Choice, DoesNotFit, Problem
+from .pricing.latency_model import LatencyModel, fit, read_profile
+from .quality.indicator import OmegaTable, read_omega
 from .workload import BITS, UNGROUPED, Device, OfflineWork
 
 if TYPE_CHECKING:
@@ -44,30 +45,25 @@ _WHY = "our devices are modelled, not measured, and the clusters are our reading
 class SplitQuant(Technique):
     """SplitQuant with its exact program (IEEE CLUSTER 2025): layer split, bits and micro-batches together."""
 
-    theta: float = field(default=0.0, metadata={"doc": "seconds that one unit of lost quality (Σω) is worth; 0: only the bound counts",
-                                                "range": (0, 1e9)})  # fmt: skip
-    quality: float | None = field(default=None, metadata={"doc": "most Σω allowed; none: the work's own bound, or any with theta"})
-    objective: Literal["paper", "released"] = field(
-        default="paper", metadata={"doc": "the last pipeline term: the paper's or the release's"}
+    theta: float = parameter(0.0, "seconds that one unit of lost quality (Σω) is worth; at 0 only the bound counts", range=(0, 1e9))
+    quality: float | None = parameter(None, "most Σω allowed; none: the work's own bound, or any with theta")
+    objective: Literal["paper", "released"] = parameter("paper", "the last pipeline term: the paper's or the release's")
+    orders: Literal["types", "all", "given"] = parameter(
+        "types", "device orders tried: those of the kinds, all that differ, or the cluster's own"
     )
-    orders: Literal["types", "all", "given"] = field(
-        default="types", metadata={"doc": "device orders tried: those of the kinds, all that differ, or the cluster's own"}
-    )
-    group: int = field(default=0, metadata={"doc": "layers that share a device and bits; 0: one, or two above 40 layers", "range": (0, 64)})
-    allow_empty: bool = field(default=False, metadata={"doc": "devices may go without layers"})
-    gap: float = field(default=1e-4, metadata={"doc": "relative gap at which the solver stops", "range": (0, 1)})
-    limit_s: float = field(
-        default=60.0, metadata={"doc": "seconds for the solver on one order and pair of micro-batches", "range": (0.01, 86400)}
-    )
-    total_s: float = field(default=300.0, metadata={"doc": "seconds for all of them; then the best so far counts", "range": (0.01, 86400)})
-    solver: Solver = field(default="auto", metadata={"doc": "highspy (with a start), scipy, or whichever is installed"})
+    group: int = parameter(0, "layers that share a device and bits; 0: one, or two above 40 layers", range=(0, 64))
+    allow_empty: bool = parameter(False, "devices may go without layers")
+    gap: float = parameter(1e-4, "relative gap at which the solver stops", range=(0, 1))
+    limit_s: float = parameter(60.0, "seconds for the solver on one order and pair of micro-batches", range=(0.01, 86400))
+    total_s: float = parameter(300.0, "seconds for all of them; then the best so far counts", range=(0.01, 86400))
+    solver: Solver = parameter("auto", "highspy (with a start), scipy, or whichever is installed")
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim("token_throughput", over=_OVER, by=Gain(ratio=(1.61, None)), on=Kind("published"), honest=(1.3, 2.0), why=_WHY,
-              says="1.61 times the tokens a second of the best of PipeEdge, uniform and FlexGen on average, at no worse quality",
+              says="1.61 times the tokens per second of the best of PipeEdge, uniform and FlexGen on average, at no worse quality",
               source="abstract"),
         Claim("token_throughput", over=_OVER, by=Gain(ratio=(2.34, None)), on=Kind("published"), aggregate="max", honest=(1.8, None),
-              why=_WHY, says="up to 2.34 times the tokens a second of the state of the art", source="abstract"),
+              why=_WHY, says="up to 2.34 times the tokens per second of the state of the art", source="abstract"),
         Claim("over_quality", by=Level(at_most=0.0), on=Kind("published"), says="no quality violation", source="abstract"),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""splitquant-h: SplitQuant's heuristic, bit-width transfer: let fast stages take over layers of the slowest one at fewer bits.
+"""SplitQuant's heuristic, bit-width transfer, lets fast stages take over layers of the slowest one at fewer bits.
 
 Begin with the best quality that fits. Then, again and again: the straggler is the stage with the largest T_pre·(m_p − 1) + (n −
 1)·(m_d − 1)·T_dec; every faster stage (a pioneer) may take over layers of it. What a pioneer's layer of P bits leaves room for, the
@@ -23,9 +23,9 @@ import numpy as np
 from armillary.claim import Claim
 
 from .adabits import best_quality
-from .ilp import objective_of
-from .plan import Plan
-from .problem import Choice, DoesNotFit, Ints, Problem
+from .planning.ilp import objective_of
+from .planning.plan import Plan
+from .planning.problem import Choice, DoesNotFit, Ints, Problem
 from .splitquant import SplitQuant
 from .workload import OfflineWork
 
@@ -155,7 +155,7 @@ def quality_start(problem: Problem) -> Choice:
 
 
 def _greedy(problem: Problem, counts: Ints) -> tuple[float, Choice]:
-    """(Σω, choice) with these layers a device: from the fewest bits up, wherever a byte buys the most; what does not fit counts as much."""
+    """(Σω, choice) at these layers per device: from the fewest bits up, wherever a byte buys the most; what does not fit counts as much."""
     layers = np.arange(problem.layers)
     device, bits = np.repeat(np.arange(problem.devices), counts), np.zeros(problem.layers, np.int64)
     left = problem.budget - np.bincount(device, problem.memory[:, 0], problem.devices)

@@ -1,4 +1,4 @@
-"""uniform: every layer at the highest single precision that fits, as many layers on each device as on the next.
+"""Uniform gives every device the same number of layers, all at the highest single precision that fits.
 
 What a serving system does that knows nothing of differences between devices: layers are dealt evenly in the cluster's order, and
 one micro-batch size serves both phases (the batch over the devices). The baseline of LLM-PQ (arXiv 2403.01136, 2024) and SplitQuant
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from armillary.arena import Technique
 
-from .plan import Plan, halved_until_it_fits, plan_of, problem_of
-from .problem import DoesNotFit, even, flat
+from .planning.plan import Plan, halved_until_it_fits, plan_of, problem_of
+from .planning.problem import DoesNotFit, even, flat
 from .workload import OfflineWork
 
 
 @dataclass(frozen=True)
 class Uniform(Technique):
-    """Even layers at the highest single precision that fits; the usual baseline, 2024."""
+    """Deals layers evenly at the highest single precision that fits; the usual baseline, 2024."""
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """The plan for this work."""

@@ -1,9 +1,8 @@
-"""Offline work: a model, a pile of prompts, and the devices there are; built in, or from a user's files."""
+"""Offline work is a model, a pile of prompts and the devices there are, built in or from a user's files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +13,15 @@ import numpy.typing as npt
 
 from armillary.cluster import Cluster, find
 from armillary.errors import InputError, one_line
+from armillary.files import read_json_lines
 from armillary.llm import Chip, Model, chip
 
-from .latency_model import LatencyModel, profiled
-from .problem import checked_bits
-from .quality import OmegaTable, stand_in_omega
+from .planning.problem import checked_bits
+from .pricing.latency_model import LatencyModel, profiled
+from .quality.indicator import OmegaTable, stand_in_omega
 
 Ints = npt.NDArray[np.int64]
-MOST_PROMPTS, MOST_TOKENS = 1_000_000, 10_000_000
+MOST_PROMPTS, MOST_TOKENS, MOST_LINE = 1_000_000, 10_000_000, 16 << 20
 BITS = (3, 4, 8, 16)
 #: Layers above which two in a row share a device and bits in a program unless told otherwise.
 UNGROUPED = 40
@@ -103,7 +103,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class OfflineWork:
-    """A model, prompts and outputs (tokens), sequences a batch, devices, and how much quality may be lost (Σω, None: any)."""
+    """A model, prompts and outputs (tokens), sequences per batch, devices, and how much quality may be lost (Σω, None: any)."""
 
     model: Model
     cluster: Cluster
@@ -216,7 +216,7 @@ def read_prompts(path: str | Path, tokens_per_character: float = 0.25) -> tuple[
     notes: set[str] = set()
     prompt: Any
     asked: Any
-    for number, row in _lines(at):
+    for number, row in read_json_lines(at, longest=MOST_LINE, most=MOST_PROMPTS):
         where = f"{at}:{number}"
         if "body" in row or "custom_id" in row:
             body = row.get("body")
@@ -235,7 +235,7 @@ def read_prompts(path: str | Path, tokens_per_character: float = 0.25) -> tuple[
         prompts.append(prompt)
         outputs.append(asked)
     if not prompts:
-        raise InputError("no prompt in it", where=str(at))
+        raise InputError("found no prompt; expected at least one", where=str(at))
     return np.asarray(prompts, np.int64), np.asarray(outputs, np.int64), tuple(sorted(notes))
 
 
@@ -253,21 +253,3 @@ def _text_tokens(body: Mapping[str, Any], rate: float, where: str) -> int:
     if not said:
         raise InputError("body: found no messages and no prompt", where=where)
     return max(1, round(rate * sum(map(len, said))))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                if number > MOST_PROMPTS or len(line) > 16 << 20:
-                    raise InputError(f"more than {MOST_PROMPTS:,} lines, or a line of more than 16 MiB", where=f"{path}:{number}")
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise InputError(f"found {type(row).__name__}; expected an object on each line", where=f"{path}:{number}")
-                yield number, row
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"cannot be read: {one_line(str(problem), 100)}", where=str(path)) from None
-    except (ValueError, RecursionError) as problem:
-        raise InputError(f"not JSON: {one_line(str(problem), 100)}", where=f"{path}:{number}") from None

@@ -1,36 +1,56 @@
-"""One GPU of the node dies in the middle of serving: how much throughput is kept, how long is the hole, and what is lost?"""
+"""One GPU of the node dies in the middle of serving: how much throughput is kept, how long is the interruption, and what is lost?"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome
-from armillary.errors import InputError
+from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome, Result, parameter
+from armillary.errors import unknown
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
+    from armillary.llm import Requests
+
+    from .planning.node import Node
+    from .simulation.faults import FaultTrace
+    from .workload import ResilienceWork
 
 _LOSS = frozenset({"loss"})
 
 resilience = Arena(
     "serving/resilience",
-    question="One GPU of my 8-GPU node dies while it serves: how much throughput do I keep, how long is the hole, and what is lost?",
+    question="One GPU of my 8-GPU node dies while serving: how much throughput do I keep, how long is the interruption, and what is lost?",
     metrics=[
-        Metric("token_throughput", unit="tok/s", better="higher", kind="simulated", doc="prompts and outputs, over the window"),
-        Metric("throughput_degraded", unit="tok/s", better="higher", kind="simulated", on=_LOSS, doc="while a GPU is gone, hole included"),
-        Metric("throughput_after", unit="tok/s", better="higher", kind="simulated", on=_LOSS, doc="in the last half of that time"),
-        Metric("recovery_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="loss to first new token, median"),
-        Metric("recovery_p99_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="the same, that 99 % do not exceed"),
-        Metric("kv_capacity", unit="tokens", better="higher", kind="modelled", doc="of the smallest group that served"),
-        Metric("imbalance", better="lower", kind="modelled", doc="max/mean over GPUs of memory and of compute, the worst of all layouts"),
-        Metric("rank_imbalance", better="lower", kind="simulated", doc="attention of the busiest GPU over the mean, as requests lay"),
-        Metric("lost_tokens", unit="tokens", better="lower", kind="simulated", scale="difference", doc="computed again after losses"),
-        Metric("host_bw", unit="GB/s", better=None, kind="simulated", doc="copied to the mirror in host memory"),
+        Metric("token_throughput", unit="tok/s", better="higher", kind="simulated", doc="prompt and output tokens over the window"),
+        Metric(
+            "throughput_degraded",
+            unit="tok/s",
+            better="higher",
+            kind="simulated",
+            on=_LOSS,
+            doc="while a GPU is gone, interruption included",
+        ),
+        Metric("throughput_after", unit="tok/s", better="higher", kind="simulated", on=_LOSS, doc="in the second half of that time"),
+        Metric("recovery_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="median time from the loss to the first new token"),
+        Metric("recovery_p99_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="99th percentile of the same time"),
+        Metric("kv_capacity", unit="tokens", better="higher", kind="modelled", doc="cached tokens that the smallest group holds"),
+        Metric("imbalance", better="lower", kind="modelled", doc="maximum over mean of memory and compute over GPUs, in the worst layout"),
+        Metric(
+            "rank_imbalance", better="lower", kind="simulated", doc="attention of the busiest GPU over the mean, as requests were placed"
+        ),
+        Metric(
+            "lost_tokens",
+            unit="tokens",
+            better="lower",
+            kind="simulated",
+            scale="difference",
+            doc="tokens that are computed again after losses",
+        ),
+        Metric("host_bw", unit="GB/s", better=None, kind="simulated", doc="rate of the copies to the mirror in host memory"),
     ],
     techniques={
         "failsafe": ".failsafe:FailSafe",
@@ -47,25 +67,29 @@ resilience = Arena(
     papers={"failsafe": "failsafe"},
     baseline="restore-recompute",
     tradeoff=("recovery_s", "throughput_degraded"),
-    uses=("armillary.llm", "armillary.engine"),
     repeats=1,
     constants=[
-        Constant("detection", 0.1, "s", "PyTorch's watchdog looks at collectives every 100 ms; equal for all"),
-        Constant("regroup", 0.05, "s", "ours: communicators of survivors are made ahead, for failsafe, its parts and spare"),
-        Constant("restart", 20.0, "s", "an engine's process up to the loading of weights; a parameter of the techniques that restart"),
-        Constant("PCIe", "55", "GB/s", "a GPU's link to the host, each way: 63 GB/s of PCIe 5.0 x16 less protocol"),
-        Constant("NVLink", "450", "GB/s", "a GPU's to all others, each way (NVIDIA DGX H100 data sheet: 900 both ways)"),
+        Constant("detection", 0.1, "s", "PyTorch's watchdog looks at collectives every 100 ms; the same for all techniques"),
+        Constant("regroup", 0.05, "s", "ours: failsafe, its parts and spare create the survivors' communicators in advance"),
+        Constant(
+            "restart",
+            20.0,
+            "s",
+            "from the start of an engine's process to the loading of weights; a parameter of the techniques that restart",
+        ),
+        Constant("PCIe", "55", "GB/s", "a GPU's link to the host, each way: 63 GB/s of PCIe 5.0 x16 less the protocol's share"),
+        Constant("NVLink", "450", "GB/s", "a GPU's link to all others, each way (NVIDIA DGX H100 data sheet: 900 both ways)"),
         Constant("engine", "8192 tokens, 1024 sequences", "", "as vLLM starts its server on an H100"),
         Constant("MTBF", 50_000.0, "GPU h", "419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 herd of models, 2024)"),
         Constant("repair", "1800, sigma 0.8", "s", "lognormal; ours"),
     ],
-)  # fmt: skip
+)
 
 #: Iterations that the timeline of a unit keeps.
 TIMELINE_SLICES = 20_000
 WINDOW_S = {"tiny": 40.0, "small": 600.0, "large": 3600.0}
 _70B = "llama-3.1-70b"
-#: Model, traffic, requests a second, losses (None: drawn), repair as a share of the window, kinds. "busy" is more than eight GPUs can do
+#: Model, traffic, requests per second, losses (None: drawn), repair as a share of the window, kinds. "busy" is more than eight GPUs can do
 #: (by about a quarter), so throughput is capacity; the others are about half of it.
 CASES: dict[str, tuple[str, str, float, int | None, float | None, tuple[str, ...]]] = {
     "chat-1-loss": (_70B, "azure-conv", 17.0, 1, None, ("busy", "one-loss", "loss")),
@@ -78,12 +102,18 @@ CASES: dict[str, tuple[str, str, float, int | None, float | None, tuple[str, ...
     "mixtral-1-loss": ("mixtral-8x22b", "azure-conv", 30.0, 1, None, ("busy", "loss", "too-large-for-4")),
     "random-faults": (_70B, "azure-conv", 6.5, None, None, ("random",)),
 }
+#: The cases of the tiny scale.
+TINY = ("chat-half-load", "chat-2-losses", "chat-repair", "long-context", "mixtral-1-loss", "random-faults")
+#: Losses that are known by a word, each at a quarter of the window.
+SCRIPTED = ("none", "one", "two", "three")
 
 
 @resilience.cases
 def cases(scale: str) -> Iterator[Case]:
     """Chat and long contexts on Llama-3.1-70B, chat on Qwen2.5-72B and Mixtral-8x22B: one to three losses, a repair, random faults."""
     for name, (model, like, rate, losses, repair, kinds) in CASES.items():
+        if scale == "tiny" and name not in TINY:
+            continue
         facts = {"model": model, "like": like, "rate": rate, "losses": losses, "repair": repair, "window_s": WINDOW_S[scale]}
         if losses is None:
             # Four accelerated hours' faults (6.4 on average), whatever the window: as much more frequent, repairs as much shorter.
@@ -92,50 +122,108 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(name, _make, facts, frozenset(kinds))
 
 
-@resilience.read
-def read(
-    path: Path,
-    *,
-    requests: str = "",
-    faults: str = "one",
-    log: Literal["available", "down"] = "available",
-    model: str = _70B,
-    device: str = "h100-80",
-    gpus: int = 8,
-    like: str = "azure-conv",
-    rate: float = 8.0,
-    window: float = 600.0,
-    limit: int = 0,
-    mtbf: float = 50_000.0,
-    acceleration: float = 1e4,
-) -> Iterator[Case]:
-    """A fault trace (`time_s,device,event`), an availability log (`start,end,gpu`), or a trace of requests that `armillary.llm` reads.
+@dataclass(frozen=True)
+class Reading:
+    """How a file of faults or requests is read, what it lacks, and which node serves."""
 
-    With faults in the file, `requests` names a trace of requests; without one, requests like a public trace come `rate` a second. With
-    requests in the file, `faults` names a fault file, or is one, two, three (losses at quarters of the window), none or random (exponential
-    with `mtbf` GPU hours over `acceleration`). An availability log's spans are when a GPU was there, or with --log down when it was not.
-    `gpus` GPUs of kind `device` serve `model`.
+    requests: str = parameter("", "a trace of requests for a file of faults; if empty, requests are drawn", file=True)
+    faults: str = parameter("one", "the faults for a file of requests: none, one, two, three, random, or a fault file", file=True)
+    log: Literal["available", "down"] = parameter("available", "what the spans of an availability log say about a GPU")
+    model: str = parameter(_70B, "a model that comes with Armillary, a config.json, or a folder that holds one", file=True)
+    device: str = parameter("h100-80", "a device of the catalogue", file=True)
+    gpus: int = parameter(8, "the number of GPUs of the node", range=(1, 1024))
+    like: Literal["azure-conv", "azure-code", "sharegpt", "long-context"] = parameter("azure-conv", "the trace whose lengths are drawn")
+    rate: float = parameter(8.0, "the requests per second that are drawn", range=(1e-6, 1e4))
+    window: float = parameter(600.0, "the seconds that are simulated", range=(1, 1e6))
+    limit: int = parameter(0, "the number of requests to read; 0 reads all of them", range=(0, 2**40))
+    mtbf: float = parameter(50_000.0, "the mean GPU hours between random failures", range=(1e-6, 1e12))
+    acceleration: float = parameter(1e4, "how many times more often random failures happen", range=(1e-6, 1e12))
+
+    def validate(self) -> None:
+        """Faults are known by a word or are in a file."""
+        if self.faults not in (*SCRIPTED, "random") and not Path(self.faults).is_file():
+            raise unknown("faults", self.faults, (*SCRIPTED, "random"), where="--faults")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the files hold: a node, and its requests and faults as far as they are not drawn."""
+
+    how: Reading
+    node: Node
+    requests: Requests | None
+    faults: FaultTrace | None
+
+    def work(self, seed: int) -> ResilienceWork:
+        """The work, with what is not in a file drawn from `seed`."""
+        import numpy as np
+
+        from .simulation.faults import FaultTrace, random_faults
+        from .workload import ResilienceWork, traffic
+
+        how, requests, faults = self.how, self.requests, self.faults
+        if requests is None:
+            requests = traffic(how.like, how.rate, how.window, seed)
+        if faults is None:
+            rng = np.random.default_rng(seed)
+            faults = random_faults(how.window, rng, gpus=how.gpus, mtbf_gpu_h=how.mtbf, acceleration=how.acceleration)
+        return ResilienceWork(self.node, requests, FaultTrace(faults.faults), how.window)
+
+
+@resilience.read(Reading)
+def read(path: Path, how: Reading) -> Loaded:
+    """A fault trace (`time_s,device,event`), an availability log (`start,end,gpu`), or requests that `armillary.llm` reads.
+
+    A file of faults takes its requests from `--requests` or draws them; a file of requests takes its faults from `--faults`.
     """
-    from .faults import is_fault_file
+    from armillary.llm import Requests
 
-    how = {
-        "requests": requests, "faults": faults, "log": log, "model": model, "device": device, "gpus": gpus, "like": like, "rate": rate,
-        "window": window, "limit": limit, "mtbf": mtbf, "acceleration": acceleration, "path": str(path), "has_faults": is_fault_file(path),
-    }  # fmt: skip
-    if limit < 0:
-        raise InputError(f"limit: found {limit}; expected 0 (all) or more requests")
-    work = _from_file(how, 0)  # Read now: what is wrong with a file is said before anything runs.
-    drawn = not how["has_faults"] and faults == "random"
-    kinds = {"file", *(("loss",) if work.faults.down_spans(window) and not drawn else ())}
-    yield Case(path.name, _load, how, frozenset(kinds), source=path)
+    from .simulation.faults import is_fault_file, read_faults, scripted
+    from .workload import make_node
+
+    node = make_node(how.model, how.gpus, how.device)
+    has_faults = is_fault_file(path)
+    trace = how.requests if has_faults else str(path)
+    requests = None
+    if trace:
+        requests = Requests.read(trace, limit=how.limit or None)
+        requests = requests.take(requests.arrival_s < how.window)
+    faults: FaultTrace | None = None
+    if has_faults:
+        faults = read_faults(path, how.gpus, log=how.log, until_s=how.window)
+    elif how.faults in SCRIPTED:
+        faults = scripted(SCRIPTED.index(how.faults), how.window, how.gpus)
+    elif how.faults != "random":
+        faults = read_faults(how.faults, how.gpus, log=how.log, until_s=how.window)
+    loaded = Loaded(how, node, requests, faults)
+    loaded.work(0)
+    return loaded
+
+
+@resilience.own_cases
+def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
+    """One case, which is a loss if a GPU of the file is gone at some time in the window."""
+    lost = loaded.faults is not None and loaded.faults.down_spans(how.window)
+    facts = {"model": loaded.node.model.name, "gpus": how.gpus, "window_s": how.window}
+    yield Case(name, _own, facts, frozenset({"file", *(("loss",) if lost else ())}))
+
+
+@resilience.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A fault trace in which one GPU is lost and comes back, and requests in the form of the Azure LLM inference traces."""
+    file, requests = folder / "faults.csv", folder / "requests.csv"
+    file.write_text("time_s,device,event\n5,2,down\n12,2,up\n")
+    rows = (f"2023-11-16 18:15:{46 + i // 10}.{i % 10}0,{300 + 20 * i},{10 + i}" for i in range(40))
+    requests.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    return file, {"requests": str(requests), "window": "20"}
 
 
 @resilience.run
 def run(technique: Any, case: Case) -> Outcome:
-    """The window served by one technique."""
+    """Serves the window with one technique."""
     import numpy as np
 
-    from .service import Served
+    from .simulation.service import Served
 
     served: Served = technique.service(case.workload).run()
     values = served.metrics()
@@ -146,33 +234,28 @@ def run(technique: Any, case: Case) -> Outcome:
     left = [Artifact("story.tsv", "text/tab-separated-values", story.encode())]
     latency = served.result.e2e
     left.append(Artifact.quantiles("latency", latency[np.isfinite(latency)], "s"))
-    left.append(Artifact("interruptions.csv", "text/csv", served.table().write_csv().encode()))
-    timeline = json.dumps(served.result.perfetto(TIMELINE_SLICES), separators=(",", ":")).encode()
-    left.append(Artifact("timeline.json", "application/json", timeline))
+    left.append(Artifact.table("interruptions", served.table()))
+    left.append(Artifact.timeline(served.result.perfetto(TIMELINE_SLICES)))
     return Outcome(values, left)
 
 
 @resilience.answer
 def answer(result: Result) -> str:
-    """What is kept and how long the hole is, against the standard."""
-    said = []
-    for case in result.cases:
-        kept = {t: v[case] for t in result.techniques if t != "no-fault" and case in (v := result.medians(t, "throughput_degraded"))}
-        if not kept:
-            whole = {t: v[case] for t in result.techniques if t != "no-fault" and case in (v := result.medians(t, "token_throughput"))}
-            if whole:
-                best = max(whole, key=lambda t: whole[t])
-                said.append(f"{case}: {best} serves most, {whole[best]:,.0f} tok/s.")
-            continue
-        # Of those within 2 % of the most, the one whose interrupted requests wait least.
-        near = [t for t in kept if kept[t] >= 0.98 * max(kept.values())]
-        best = min(near, key=lambda t: result.medians(t, "recovery_s")[case])
-        hole = result.medians(best, "recovery_s")[case]
-        line = f"{case}: {best} serves {kept[best]:,.0f} tok/s while a GPU is gone, and interrupted requests go on after {hole:.2g} s"
-        if best != "restore-recompute" and "restore-recompute" in kept:
-            line += f" (a restart: {kept['restore-recompute']:,.0f} tok/s, {result.medians('restore-recompute', 'recovery_s')[case]:.2g} s)"
-        said.append(f"{line}.")
-    return " ".join(said) or "Nothing was served."
+    """What is kept and how long requests wait, against a restart, on the first case that has a loss."""
+    aside = ("no-fault",)
+    case = next((c for c in result.cases if result.on(c, "throughput_degraded", without=aside)), None)
+    if case is None:
+        first = result.first_places("token_throughput")
+        return f"{next(iter(first))} serves the most tokens per second." if first else "Nothing was served."
+    kept, hole = result.on(case, "throughput_degraded", without=aside), result.on(case, "recovery_s", without=aside)
+    # Of those within 2 % of the most, the one whose interrupted requests wait least.
+    near = [t for t in kept if kept[t] >= 0.98 * max(kept.values())]
+    best = min(near, key=lambda t: hole[t])
+    said = f"On {case}, {best} serves {kept[best]:,.0f} tok/s while a GPU is gone, and interrupted requests go on after {hole[best]:.2g} s"
+    standard = "restore-recompute"
+    if best != standard and standard in kept:
+        said += f"; after a restart these are {kept[standard]:,.0f} tok/s and {hole[standard]:.2g} s"
+    return f"{said}."
 
 
 @resilience.plots
@@ -182,21 +265,18 @@ def plots(result: Result) -> Sequence[Any]:
 
     drawn = []
     for metric, title, unit, log_y in (
-        ("throughput_degraded", "Tokens a second while a GPU is gone", "tok/s", False),
+        ("throughput_degraded", "Tokens per second while a GPU is gone", "tok/s", False),
         ("recovery_s", "From the loss to the first new token, median", "s", True),
     ):
-        lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
-        for technique in result.techniques:
-            for case, value in result.medians(technique, metric).items():
-                if value > 0:
-                    lines.setdefault(case, {}).setdefault(technique, []).append((technique, value))
+        bars = {case: {t: [(t, v)] for t, v in result.on(case, metric).items() if v > 0} for case in result.cases}
+        lines = {case: found for case, found in bars.items() if found}
         if lines:
             drawn.append(panels(lines, title, "", unit, log_y=log_y))
     return drawn
 
 
-def _make(case: Case, rng: np.random.Generator) -> Any:
-    from .faults import random_faults, scripted
+def _make(case: Case, rng: np.random.Generator) -> ResilienceWork:
+    from .simulation.faults import random_faults, scripted
     from .workload import ResilienceWork, make_node, traffic
 
     p = case.parameters
@@ -209,42 +289,5 @@ def _make(case: Case, rng: np.random.Generator) -> Any:
     return ResilienceWork(node, traffic(p["like"], p["rate"], window, case.seed32("requests")), faults, window)
 
 
-def _load(case: Case, rng: np.random.Generator) -> Any:
-    return _from_file(dict(case.parameters), case.seed32("requests"))
-
-
-def _from_file(how: dict[str, Any], seed: int) -> Any:
-    import numpy as np
-
-    from armillary.errors import unknown
-    from armillary.llm import Requests
-
-    from .faults import FaultTrace, random_faults, read_faults, scripted
-    from .workload import ResilienceWork, make_node, traffic
-
-    window, gpus = how["window"], how["gpus"]
-    if not 1 <= window <= 1e6:
-        raise InputError(f"window: found {window}; expected 1 to 1e6 seconds")
-    node = make_node(how["model"], gpus, how["device"])
-    path = Path(how["path"])
-    trace = path if not how["has_faults"] else Path(how["requests"]) if how["requests"] else None
-    if trace is None:
-        requests = traffic(how["like"], how["rate"], window, seed)
-    else:
-        if not trace.is_file():
-            raise InputError("no such file", where=str(trace))
-        requests = Requests.read(str(trace), limit=how["limit"] or None)
-        requests = requests.take(requests.arrival_s < window)
-    named = ("none", "one", "two", "three")
-    if how["has_faults"]:
-        faults = read_faults(path, gpus, log=how["log"], until_s=window)
-    elif how["faults"] in named:
-        faults = scripted(named.index(how["faults"]), window, gpus)
-    elif how["faults"] == "random":
-        rng = np.random.default_rng(seed)
-        faults = random_faults(window, rng, gpus=gpus, mtbf_gpu_h=how["mtbf"], acceleration=how["acceleration"])
-    elif Path(how["faults"]).is_file():
-        faults = read_faults(how["faults"], gpus, log=how["log"], until_s=window)
-    else:
-        raise unknown("faults", how["faults"], (*named, "random"), where="--faults")
-    return ResilienceWork(node, requests, FaultTrace(faults.faults), window)
+def _own(case: Case, rng: np.random.Generator) -> ResilienceWork:
+    return case.loaded.work(case.seed32("requests"))

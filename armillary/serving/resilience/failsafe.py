@@ -11,12 +11,13 @@ design: layouts that keep what survives, prompts of several ranks side by side i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from armillary.arena import Claim, Gain, Kind, Level
+from armillary.parameters import parameter
 
-from .elastic import Elastic
-from .service import Resilient, Service
+from .simulation.elastic import Elastic
+from .simulation.service import Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -24,12 +25,12 @@ from .workload import ResilienceWork
 class FailSafe(Resilient):
     """The group shrinks and grows with its GPUs; a mirror in host memory gives back what a loss takes. arXiv 2511.14116, 2025."""
 
-    backup_share: float = field(
-        default=0.5, metadata={"doc": "of a PCIe link, for the mirror; 0: no mirror, KV is recomputed", "range": (0.0, 1.0)}
+    backup_share: float = parameter(
+        0.5, "the share of a PCIe link that the mirror may use; with 0 there is no mirror and KV is recomputed", range=(0.0, 1.0)
     )
-    lazy_rebalance: bool = field(default=True, metadata={"doc": "surviving KV stays where it is until its request ends"})
-    migrate_above: float = field(
-        default=0.2, metadata={"doc": "move left-over heads off a rank that is this far above the mean; 0: never", "range": (0.0, 10.0)}
+    lazy_rebalance: bool = parameter(True, "whether surviving KV stays where it is until its request ends")
+    migrate_above: float = parameter(
+        0.2, "how far above the mean a rank must be for left-over heads to move off it; 0 never moves them", range=(0.0, 10.0)
     )
 
     claims = (
@@ -55,6 +56,6 @@ class FailSafe(Resilient):
     )  # fmt: skip
 
     def service(self, work: ResilienceWork) -> Service:
-        """The elastic group with all parts."""
+        """The elastic group with all parts of FailSafe."""
         share, lazy, above = self.backup_share, self.lazy_rebalance, self.migrate_above
         return Elastic(work, placement="hybrid", load_aware=True, backup_share=share, lazy=lazy, migrate_above=above)

@@ -1,4 +1,4 @@
-"""Hybrid attention: as many heads as divide are tensor parallel, the rest run data parallel, each request's on one GPU.
+"""Hybrid attention: as many heads as divide evenly are tensor parallel; the others are data parallel, each request's on one GPU.
 
 No layer has a GPU with a head more than the others, if requests are spread well: here they go round in turn, and prompts run one after
 another. The third rung of FailSafe's ladder (arXiv 2511.14116, 2025); recovery as in nonuniform-tp.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .elastic import Elastic
-from .service import Resilient, Service
+from .simulation.elastic import Elastic
+from .simulation.service import Resilient, Service
 from .workload import ResilienceWork
 
 
 @dataclass(frozen=True)
 class HybridTp(Resilient):
-    """Left-over heads data parallel, ranks in turn. After arXiv 2511.14116, 2025."""
+    """Left-over heads are data parallel, and requests go to ranks in turn. After arXiv 2511.14116, 2025."""
 
     def service(self, work: ResilienceWork) -> Service:
         """The elastic group with this part and those before it."""

@@ -1,4 +1,4 @@
-"""The same node without a fault: what the others are measured against.
+"""The same node without a fault, against which the others are measured.
 
 It is told to ignore the faults, so it sees what no service can: an upper bound, and no technique. Plain tensor parallelism (Shoeybi et al.,
 Megatron-LM, 2019).
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .faults import Fault
-from .restarting import Restarting
-from .service import Resilient, Service
+from .simulation.faults import Fault
+from .simulation.restarting import Restarting
+from .simulation.service import Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -21,12 +21,12 @@ class NoFault(Resilient):
     oracle = True
 
     def service(self, work: ResilienceWork) -> Service:
-        """One group that nothing happens to."""
+        """One group to which nothing happens."""
         return Untouched(work)
 
 
 class Untouched(Restarting):
-    """Faults do not happen here."""
+    """A service to which faults do not happen."""
 
     def take(self, fault: Fault) -> None:
-        """Nothing."""
+        """Ignores the fault."""

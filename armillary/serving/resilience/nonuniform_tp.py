@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .elastic import Elastic
-from .service import Resilient, Service
+from .simulation.elastic import Elastic
+from .simulation.service import Resilient, Service
 from .workload import ResilienceWork
 
 

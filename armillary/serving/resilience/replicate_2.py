@@ -7,12 +7,13 @@ engines do it, 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from armillary.arena import NotForThisCase
+from armillary.parameters import parameter
 
-from .restarting import loading_s
-from .service import DETECTION_S, RESTART_S, Resilient, Service
+from .simulation.restarting import loading_s
+from .simulation.service import DETECTION_S, RESTART_S, Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -20,9 +21,7 @@ from .workload import ResilienceWork
 class Replicate2(Resilient):
     """Two tensor-parallel groups of half the node. Replication, Gray 1985."""
 
-    restart_s: float = field(
-        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
-    )
+    restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
         """Both halves, if the model fits on one."""

@@ -6,10 +6,12 @@ of an engine behind a load balancer that retries does (vLLM and others, 2024).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .restarting import Restarting
-from .service import RESTART_S, Resilient, Service
+from armillary.parameters import parameter
+
+from .simulation.restarting import Restarting
+from .simulation.service import RESTART_S, Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -17,9 +19,7 @@ from .workload import ResilienceWork
 class RestartKeep(Resilient):
     """Restart over a power of two; interrupted requests are retried from their prompt. Standard practice, 2024."""
 
-    restart_s: float = field(
-        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
-    )
+    restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
         """One group over a power of two, with retries."""

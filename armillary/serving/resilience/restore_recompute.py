@@ -7,10 +7,12 @@ best: nothing is lost but time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .restarting import Restarting
-from .service import RESTART_S, Resilient, Service
+from armillary.parameters import parameter
+
+from .simulation.restarting import Restarting
+from .simulation.service import RESTART_S, Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -18,9 +20,7 @@ from .workload import ResilienceWork
 class RestoreRecompute(Resilient):
     """Restart over a power of two, recompute all KV: the standard of serving engines, 2024."""
 
-    restart_s: float = field(
-        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
-    )
+    restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
         """One group over a power of two."""

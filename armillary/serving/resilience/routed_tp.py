@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .elastic import Elastic
-from .service import Resilient, Service
+from .simulation.elastic import Elastic
+from .simulation.service import Resilient, Service
 from .workload import ResilienceWork
 
 
 @dataclass(frozen=True)
 class RoutedTp(Resilient):
-    """Left-over heads data parallel on the least loaded rank; no mirror. After arXiv 2511.14116, 2025."""
+    """Left-over heads are data parallel on the least loaded rank; there is no mirror. After arXiv 2511.14116, 2025."""
 
     def service(self, work: ResilienceWork) -> Service:
         """The elastic group with this part and those before it."""

@@ -7,10 +7,12 @@ computers stop, 1985).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .restarting import Restarting
-from .service import RESTART_S, Resilient, Service
+from armillary.parameters import parameter
+
+from .simulation.restarting import Restarting
+from .simulation.service import RESTART_S, Resilient, Service
 from .workload import ResilienceWork
 
 
@@ -18,10 +20,8 @@ from .workload import ResilienceWork
 class Spare(Resilient):
     """One more GPU than the others have stands by; all KV is computed again. Hot standby, Gray 1985."""
 
-    restart_s: float = field(
-        default=RESTART_S, metadata={"doc": "seconds from a process's start to the loading of weights", "range": (0.0, 3600.0)}
-    )
-    spares: int = field(default=1, metadata={"doc": "GPUs that stand by, beyond those of the node", "range": (1, 8)})
+    restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
+    spares: int = parameter(1, "the number of GPUs that stand by, beyond those of the node", range=(1, 8))
 
     def service(self, work: ResilienceWork) -> Service:
         """One group and its spares."""

@@ -8,10 +8,11 @@ import numpy as np
 
 from armillary.errors import InputError, unknown
 from armillary.llm import Requests, chip, generate
+from armillary.workloads import lognormal
 
-from .faults import FaultTrace
-from .models import find_model
-from .node import Node
+from .planning.models import find_model
+from .planning.node import Node
+from .simulation.faults import FaultTrace
 
 #: Mooncake's conversation trace has 12,035 prompt and 343 output tokens on average (FAST 2025, table 1); the spreads are ours.
 LONG_PROMPT, LONG_OUTPUT, LONG_SIGMA, LONGEST = 12_035.0, 343.0, 1.0, 120_000
@@ -42,17 +43,16 @@ def make_node(model: str, gpus: int = 8, device: str = "h100-80") -> Node:
 
 
 def traffic(like: str, rate: float, window_s: float, seed: int) -> Requests:
-    """Poisson arrivals, `rate` a second, with lengths like a public trace's."""
+    """Poisson arrivals, `rate` per second, with lengths like a public trace's."""
     if like not in TRAFFIC:
         raise unknown("traffic", like, TRAFFIC)
     if not 0 < rate <= 1e4:
-        raise InputError(f"rate: found {rate}; expected more than 0 and at most 1e4 requests a second")
+        raise InputError(f"rate: found {rate}; expected more than 0 and at most 1e4 requests per second")
     n = max(1, round(rate * window_s))
     if like != "long-context":
         return generate(n, rate=rate, like=like, seed=seed)
     rng = np.random.default_rng(seed)
     prompt, output = (
-        np.clip(mean * np.exp(LONG_SIGMA * rng.standard_normal(n) - LONG_SIGMA**2 / 2), 16, LONGEST).astype(np.int64)
-        for mean in (LONG_PROMPT, LONG_OUTPUT)
+        np.clip(lognormal(rng, n, mean=mean, sigma=LONG_SIGMA), 16, LONGEST).astype(np.int64) for mean in (LONG_PROMPT, LONG_OUTPUT)
     )
     return generate(n, rate=rate, prompt=prompt, output=np.minimum(output, 4096), seed=seed)

@@ -1,4 +1,4 @@
-"""Everything on the last tier: what cloud providers sell (EdgeShard, arXiv 2405.14371, 2024, compares with it as Cloud-Only)."""
+"""Everything runs on the last tier, as cloud providers sell it (EdgeShard, arXiv 2405.14371, 2024, calls this Cloud-Only)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from armillary.arena import NotForThisCase
 
-from .dispatch import LeastWork
-from .plan import TierPlan, plan_of
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
-from .technique import RESERVE_TOKENS, TierTechnique
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.plan import TierPlan, plan_of
+from .planning.technique import RESERVE_TOKENS, TierTechnique
+from .simulation.dispatch import LeastWork
+from .simulation.serving import Dispatcher
 
 
 @dataclass(frozen=True)
 class AllCloud(TierTechnique):
-    """The whole model on every node of the last tier, requests to the one with the least work; only token numbers cross the links."""
+    """The whole model is on every node of the last tier; a request goes to the one with the least work. Only token numbers cross links."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """No block below the last tier."""
+        """All blocks go to the last tier."""
         last = costs.hierarchy.tiers[-1]
         if costs.memory(RESERVE_TOKENS).sum() > last.memory:
             raise NotForThisCase(f"{costs.model.name} does not fit on one node of {last.name}")

@@ -1,37 +1,43 @@
-"""My model is split over edge boxes, a fog server and the cloud: where to cut it, and which node gets the next request?"""
+"""My model is split over edge boxes, a fog server and the cloud: where should it be cut, and which node gets the next request?"""
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome
-from armillary.errors import InputError
+from armillary.arena import Arena, Artifact, Case, Constant, Metric, Outcome, Result, parameter
 
 if TYPE_CHECKING:
     import numpy as np
 
     from armillary.cluster import Cluster
-    from armillary.study import Result
+    from armillary.llm.serving.requests import Requests
 
+    from .nodes.hierarchy import Hierarchy
+    from .nodes.rate import Rate
     from .workload import TierWork
 
 tiers = Arena(
     "serving/tiers",
-    question="My model is split over edge boxes, a fog server and the cloud: where to cut it, and which node gets the next request?",
+    question="My model is split over edge boxes, a fog server and the cloud: where should it be cut, and which node gets the next request?",
     metrics=[
-        Metric("mean_latency", unit="s", better="lower", kind="simulated", doc="from arrival until the last token is with the user"),
-        Metric("p95_latency", unit="s", better="lower", kind="simulated"),
-        Metric("ttft", unit="s", better="lower", kind="simulated", doc="mean, until the first token is with the user"),
         Metric(
-            "gpu_utilisation", better="higher", kind="simulated", scale="difference", doc="of all nodes, until the last request is done"
+            "mean_latency", unit="s", better="lower", kind="simulated", doc="mean time from arrival until the last token is with the user"
         ),
-        Metric("replans", better=None, kind="simulated", doc="how often the model was cut anew"),
-        Metric("plan_s", unit="s", better="lower", kind="measured", doc="to cut the model, once"),
-        Metric("decision_us", unit="µs", better="lower", kind="measured", doc="to choose a node, a request and tier"),
+        Metric("p95_latency", unit="s", better="lower", kind="simulated"),
+        Metric("ttft", unit="s", better="lower", kind="simulated", doc="mean time from arrival until the first token is with the user"),
+        Metric(
+            "gpu_utilisation",
+            better="higher",
+            kind="simulated",
+            scale="difference",
+            doc="busy share of all nodes until the last request is done",
+        ),
+        Metric("replans", better=None, kind="simulated", doc="the number of times that the model was cut again"),
+        Metric("plan_s", unit="s", better="lower", kind="measured", doc="time to cut the model once"),
+        Metric("decision_us", unit="µs", better="lower", kind="measured", doc="time to choose a node, per request and tier"),
     ],
     techniques={
         "hyperion": ".hyperion:Hyperion",
@@ -46,13 +52,12 @@ tiers = Arena(
     papers={"hyperion": "hyperion"},
     baseline="gpipe",
     tradeoff=("mean_latency", "gpu_utilisation"),
-    uses=("armillary.llm",),
     repeats=1,
     constants=[
-        Constant("fading", "×0.4, 30 s", "", "second state of a link and mean stay in each state; ours"),
-        Constant("others", "U(0, 0.5), 60 s", "", "share of a device that others take, drawn anew; ours"),
-        Constant("offered load", "ρ", "", "of what the slowest tier takes with as many blocks on every tier"),
-        Constant("usable memory", 0.95, "", "of a device, less 1 GB"),
+        Constant("fading", "×0.4, 30 s", "", "the second state of a link, and the mean stay in each state; ours"),
+        Constant("others", "U(0, 0.5), 60 s", "", "the share of a device that others take, and how often it is drawn again; ours"),
+        Constant("offered load", "ρ", "", "the share of the capacity of the slowest tier when every tier has the same number of blocks"),
+        Constant("usable memory", 0.95, "", "the usable share of a device's memory, less 1 GB"),
     ],
 )
 
@@ -69,13 +74,18 @@ CASES: dict[str, tuple[str, str, float, str, bool]] = {
     **{f"llama-3-8b/{rho}": ("llama-3-8b", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
     **{f"qwen2.5-32b/{rho}": ("qwen2.5-32b", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
 }
+#: The cases of the tiny scale: each model and each kind of tiers, lengths and nodes once.
+TINY = (
+    "phi-3-medium/0.6", "phi-3-medium/0.6/chat", "phi-3-medium/0.6/summary", "phi-3-medium/0.6/idle", "phi-3-medium/0.6/equal",
+    "phi-3-medium/0.6/batching", "phi-3-medium/0.6/long", "llama-3-8b/0.3", "qwen2.5-32b/0.3",
+)  # fmt: skip
 
 
 @tiers.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """Three models at three loads, chat, summaries and long answers; without other load, on equal tiers, and on nodes that batch."""
+    """Three models at three loads, with chats, summaries and long answers, without other load, on equal tiers, and on nodes that batch."""
     for name, (model, kind, rho, like, batching) in CASES.items():
-        if cluster is not None and kind == "equal":
+        if (cluster is not None and kind == "equal") or (scale == "tiny" and name not in TINY):
             continue
         facts = {
             "model": model,
@@ -90,49 +100,64 @@ def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
         yield Case(name, _make, facts, frozenset(kinds), cluster=cluster)
 
 
-@tiers.read
-def read(
-    path: Path,
-    *,
-    model: str = "phi-3-medium",
-    tiers: str = "tiers-3",
-    bandwidth: str = "",
-    rho: float = 0.0,
-    batching: bool = False,
-    others: bool = True,
-    limit: int = 0,
-) -> Iterator[Case]:
-    """Requests in any form that `armillary.llm` reads.
+@dataclass(frozen=True)
+class Reading:
+    """How a file of requests is read, and which model and tiers serve it."""
 
-    `tiers`: a cluster file whose network has the topology tiers. `bandwidth`: files (CSV, Mahimahi) for the links from the lowest up,
-    with commas between. `rho` above 0 stretches arrivals to that share of what the slowest tier takes. `others`: whether other programs
-    use the nodes too, and links without a file fade.
-    """
-    if rho < 0 or rho > 10 or limit < 0:
-        raise InputError("rho, limit: expected 0 to 10, and 0 or more requests")
-    facts = {"model": model, "tiers": tiers, "bandwidth": bandwidth, "rho": rho, "batching": batching, "others": others, "limit": limit}
-    # Read now: what is wrong with a file is said before anything is run.
-    _loaded(str(path), path.stat().st_mtime_ns, json.dumps(facts, sort_keys=True), 0)
-    yield Case(path.name, _load, facts, frozenset({"file"}), source=path)
+    model: str = parameter("phi-3-medium", "a model that comes with Armillary, a config.json, or a folder that holds one", file=True)
+    tiers: str = parameter("tiers-3", "a cluster whose network has the topology tiers: a preset or a file", file=True)
+    bandwidth: tuple[str, ...] = parameter((), "files (CSV, Mahimahi) of the links' rates, from the lowest link up", file=True)
+    rho: float = parameter(0.0, "stretches the arrivals to this share of what the slowest tier takes; 0 leaves them", range=(0, 10))
+    batching: bool = parameter(False, "whether nodes serve several requests at once")
+    others: bool = parameter(True, "whether other programs use the nodes too, and links without a file fade")
+    limit: int = parameter(0, "the number of requests to read; 0 reads all of them", range=(0, 2**40))
+
+
+@tiers.read(Reading)
+def read(path: Path, how: Reading) -> tuple[Reading, Requests, Hierarchy, list[tuple[Rate, float | None]]]:
+    """Requests in any form that `armillary.llm` reads."""
+    from armillary.cluster import find
+    from armillary.llm.serving.requests import Requests
+
+    from .nodes.hierarchy import Hierarchy
+    from .nodes.rate import read_rate
+
+    requests = Requests.read(str(path), **({"limit": how.limit} if how.limit else {}))
+    loaded = how, requests, Hierarchy.of_cluster(find(how.tiers)), [read_rate(name) for name in how.bandwidth]
+    _work(loaded, seed=0)
+    return loaded
+
+
+@tiers.own_cases
+def own_cases(loaded: Any, name: str, how: Reading) -> Iterator[Case]:
+    """There is one case, whose links fade by its own random stream."""
+    yield Case(name, _own, {"model": Path(how.model).name}, frozenset({"file"}))
+
+
+@tiers.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Two requests in the form of the Azure LLM inference traces."""
+    file = folder / "requests.csv"
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,37,4\n2023-11-16 18:15:50.99,39,5\n")
+    return file, {"model": "llama-3.2-1b"}
 
 
 @tiers.run
 def run(technique: Any, case: Case) -> Outcome:
-    """The cut, then every request through the tiers."""
+    """Cuts the model, then sends every request through the tiers."""
     import numpy as np
 
     from armillary.timing import timed
 
-    from .simulation import serve
+    from .simulation.serving import serve
 
     work: TierWork = case.workload
     plan = technique.cut(work.costs, work.mix)
     plan_s = timed(lambda: technique.cut(work.costs, work.mix), min_seconds=0.02, min_calls=1).median
     found = serve(work.costs, plan, technique.dispatcher(work.costs, plan, work.mix), work.requests, work.mix, batching=work.batching)
     latency = found.latency_s
-    trace = json.dumps(found.perfetto(work.costs.hierarchy), separators=(",", ":")).encode()
-    left = [Artifact.quantiles("latency", latency, "s"), Artifact("timeline.json", "application/json", trace)]
-    left.append(Artifact("plan.csv", "text/csv", plan.table().write_csv().encode()))
+    left = [Artifact.quantiles("latency", latency, "s"), Artifact.timeline(found.perfetto(work.costs.hierarchy))]
+    left.append(Artifact.table("plan", plan.table()))
     values = {
         "mean_latency": float(latency.mean()), "p95_latency": float(np.quantile(latency, 0.95)), "ttft": float(found.ttft_s.mean()),
         "gpu_utilisation": found.utilisation, "replans": float(found.replans), "plan_s": plan_s, "decision_us": 1e6 * found.decision_s,
@@ -142,23 +167,23 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @tiers.answer
 def answer(result: Result) -> str:
-    """The fastest way to run it on each case, and how it cuts the model."""
-    said = []
-    for case, facts in result.cases.items():
-        found = {t: row[case] for t in result.techniques if case in (row := result.medians(t, "mean_latency"))}
-        if not found:
-            continue
-        best = min(found, key=lambda t: found[t])
-        split = {t: v for t, v in found.items() if t != "all-cloud"}
-        line = f"{case}: {best} answers in {found[best]:.1f} s on average"
-        if best == "all-cloud" and split:
-            rival = min(split, key=lambda t: split[t])
-            line += f", so do not split {facts['parameters']['model']} unless you must; if you must, {rival} takes {split[rival]:.1f} s"
-        elif len(found) > 1:
-            second = min((t for t in found if t != best), key=lambda t: found[t])
-            line += f"; {second} takes {found[second]:.1f} s"
-        said.append(f"{line}.")
-    return " ".join(said) or "Nothing was run to the end."
+    """Whether splitting the model pays at all, and the best way to split it."""
+    first = result.first_places("mean_latency")
+    if not first:
+        return "Nothing was run to the end."
+    best, wins = next(iter(first.items()))
+    cases = len(result.cases)
+    said = f"{best} answers soonest on {wins} of {cases} cases" if cases > 1 else f"{best} answers soonest"
+    case = next(case for case in result.cases if result.best(case, "mean_latency") == best)
+    ranked = result.on(case, "mean_latency")
+    second = result.second(case, "mean_latency")
+    said += f", in {ranked[best]:.1f} s on average" + (f" on {case}" if cases > 1 else "")
+    said += f" where {second} takes {ranked[second]:.1f} s." if second else "."
+    if best == "all-cloud":
+        rivals = {name: sum(result.best(c, "mean_latency", without=("all-cloud",)) == name for c in result.cases) for name in ranked}
+        rival = max(rivals, key=lambda name: rivals[name])
+        said += f" So do not split a model that fits into the cloud; if you must, {rival} does it best."
+    return said
 
 
 def _make(case: Case, rng: np.random.Generator) -> TierWork:
@@ -168,29 +193,18 @@ def _make(case: Case, rng: np.random.Generator) -> TierWork:
     return built_in(p["model"], p["tiers"], p["rho"], p["like"], p["seconds"], p["batching"], rng, case.cluster)
 
 
-def _load(case: Case, rng: np.random.Generator) -> TierWork:
-    assert case.source is not None
-    facts = json.dumps(dict(case.parameters), sort_keys=True)
-    return _loaded(str(case.source), case.source.stat().st_mtime_ns, facts, int(rng.integers(2**31)))
+def _own(case: Case, rng: np.random.Generator) -> TierWork:
+    return _work(case.loaded, seed=int(rng.integers(2**31)))
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(path: str, changed_ns: int, facts: str, seed: int) -> TierWork:
+def _work(loaded: tuple[Reading, Requests, Hierarchy, list[tuple[Rate, float | None]]], seed: int) -> TierWork:
     import numpy as np
 
-    from armillary.cluster import find
-    from armillary.llm.requests import Requests
-
-    from .hierarchy import Hierarchy
-    from .rate import read_rate
     from .workload import fading, of_requests
 
-    how = json.loads(facts)
-    requests = Requests.read(path, **({"limit": how["limit"]} if how["limit"] else {}))
-    hierarchy = Hierarchy.of_cluster(find(how["tiers"]))
-    if how["others"]:
+    how, requests, hierarchy, links = loaded
+    if how.others:
         hierarchy = fading(hierarchy, 3600.0, np.random.default_rng(seed))
-    if how["bandwidth"]:
-        links = [read_rate(name) for name in how["bandwidth"].split(",")]
+    if links:
         hierarchy = hierarchy.with_links([rate for rate, _ in links], [late for _, late in links])
-    return of_requests(requests, how["model"], hierarchy, how["rho"], how["batching"])
+    return of_requests(requests, how.model, hierarchy, how.rho, how.batching)

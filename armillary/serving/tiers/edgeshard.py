@@ -1,4 +1,4 @@
-"""EdgeShard: the cut with the least latency of one request, by dynamic programming; nodes are fixed.
+"""EdgeShard finds the cut with the least latency of one request by dynamic programming; the nodes of a pipeline never change.
 
 EdgeShard: Efficient LLM Inference via Collaborative Edge Computing, arXiv 2405.14371, 2024.
 """
@@ -11,11 +11,11 @@ import numpy as np
 
 from armillary.errors import InputError
 
-from .dispatch import Fixed
-from .plan import TierPlan, plan_of
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
-from .technique import RESERVE_TOKENS, TierTechnique
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.plan import TierPlan, plan_of
+from .planning.technique import RESERVE_TOKENS, TierTechnique
+from .simulation.dispatch import Fixed
+from .simulation.serving import Dispatcher
 
 
 def least_latency(seconds: np.ndarray, memory: np.ndarray, budget: np.ndarray, transfer: np.ndarray) -> tuple[tuple[int, ...], float]:
@@ -51,10 +51,10 @@ def least_latency(seconds: np.ndarray, memory: np.ndarray, budget: np.ndarray, t
 
 @dataclass(frozen=True)
 class EdgeShard(TierTechnique):
-    """Least latency of a single request over devices and links (Zhang et al., 2024); its pipelines of nodes never change."""
+    """The cut has the least latency of a single request over devices and links, on fixed pipelines of nodes (Zhang et al., 2024)."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """By dynamic programming over tiers and blocks; a token's way through the links is paid for every pass."""
+        """Cuts by dynamic programming over tiers and blocks; every pass pays for a token's way through the links."""
         tiers = costs.hierarchy.tiers
         seconds = np.array([np.mean([costs.seconds(j, k, mix) for k in range(len(t))], axis=0) for j, t in enumerate(tiers)])
         transfer = costs.transfer(mix)
@@ -66,5 +66,5 @@ class EdgeShard(TierTechnique):
         return plan_of(costs, cuts, bound)
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """Fixed pipelines."""
+        """Requests go to fixed pipelines of nodes."""
         return Fixed(costs.hierarchy)

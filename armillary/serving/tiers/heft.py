@@ -1,4 +1,4 @@
-"""HEFT: the stages of a request as a task graph, by upward rank, each to the node on which it would finish earliest.
+"""HEFT takes the stages of a request as a task graph, by upward rank, and sends each to the node on which it would finish earliest.
 
 Performance-effective and low-complexity task scheduling for heterogeneous computing, IEEE TPDS 13(3), 2002.
 """
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .dispatch import LeastWork
-from .plan import TierPlan
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
-from .technique import TierTechnique, even_cut
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.plan import TierPlan
+from .planning.technique import TierTechnique, even_cut
+from .simulation.dispatch import LeastWork
+from .simulation.serving import Dispatcher
 
 
 def upward_ranks(work: Sequence[Sequence[float]], transfer: Sequence[float]) -> list[float]:
-    """Of a chain of stages: mean seconds of the stage over its nodes, and all that follows it with the transfers between."""
+    """[stages] seconds: the stage's mean over its nodes, plus everything that follows it, transfers included."""
     ranks: list[float] = []
     for j in reversed(range(len(work))):
         after = transfer[j] + ranks[-1] if ranks else 0.0
@@ -65,7 +65,7 @@ class ByHeft(LeastWork):
         self.planned: dict[int, list[int]] = {}
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The planned node; planned when the first stage asks. What was planned counts as waiting from then on."""
+        """The planned node. All stages are planned when the first one asks, and count as waiting from then on."""
         if request not in self.planned:
             waiting = [[max(0.0, q) for q in self.tiers[j].queue] for j in self.stages]
             nodes, _ = earliest_finish(self.expected, self.first, self.transfer, waiting)
@@ -80,18 +80,18 @@ class ByHeft(LeastWork):
         return k
 
     def release(self, tier: int, node: int, work: float, memory: float, now: float) -> None:
-        """What was booked and not needed; memory is not HEFT's business."""
+        """Takes back what was booked and not needed; HEFT does not look at memory."""
         self.tiers[tier].release(node, work, 0.0, now)
 
 
 @dataclass(frozen=True)
 class Heft(TierTechnique):
-    """Equal flops for every tier; each request's stages by earliest finish time, planned anew for each (Topcuoglu et al., 2002)."""
+    """Every tier gets equal flops; the stages of each request are planned by earliest finish time (Topcuoglu et al., 2002)."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """Equal flops."""
+        """Every tier gets equal flops."""
         return even_cut(costs, costs.flops(mix))
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """By earliest finish time."""
+        """Each stage goes to the node on which it finishes earliest."""
         return ByHeft(costs, plan, mix)

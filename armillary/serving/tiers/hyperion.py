@@ -1,27 +1,28 @@
-"""Hyperion: cut points that bound the slowest stage (BSDP), and the node that will be done first (ARTS).
+"""Hyperion cuts so that the slowest stage is bounded (BSDP), and sends requests to the node that will be done first (ARTS).
 
 Hyperion: Hierarchical Scheduling for Parallel LLM Acceleration in Multi-tier Networks, arXiv 2511.14450, 2025.
 
-Published are the problem, bisection with dynamic programming for the cuts, and dispatch by queue and capacity. Ours: costs in seconds of
-the expected mix (`cost="time"`), the tie rules, room for keys and values, what counts as a node's observed speed, and when to cut anew.
+The problem, bisection with dynamic programming for the cuts, and dispatch by queue and capacity are published. Ours are costs in seconds
+of the expected mix (`cost="time"`), the tie rules, room for keys and values, what counts as a node's observed speed, and when to cut again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind
+from armillary.parameters import parameter
 
-from .bsdp import bsdp
-from .dispatch import ByArts
-from .plan import TierPlan, plan_of
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
-from .technique import RESERVE_TOKENS, TierTechnique
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.bsdp import bsdp
+from .planning.plan import TierPlan, plan_of
+from .planning.technique import RESERVE_TOKENS, TierTechnique
+from .simulation.dispatch import ByArts
+from .simulation.serving import Dispatcher
 
 _SOURCE = "arXiv 2511.14450"
 _WHY = "its testbed's links and background load are not published; ours are our own figures"
@@ -39,7 +40,7 @@ def hyperion_cut(costs: BlockCosts, mix: Mix, cost: str, capacity: str, left: Se
 
 
 class Replanning(ByArts):
-    """ARTS, with an eye on the tiers: when one has been slower or faster than planned for a minute, the model is cut anew."""
+    """ARTS that also watches the tiers: when one has been slower or faster than planned for a minute, the model is cut again."""
 
     def __init__(self, costs: BlockCosts, plan: TierPlan, mix: Mix, how: Hyperion) -> None:
         super().__init__(costs, plan, how.alpha, how.staleness_s)
@@ -48,7 +49,7 @@ class Replanning(ByArts):
         self.off_since: float | None = None
 
     def replan(self, now: float) -> tuple[TierPlan, float] | None:
-        """A new cut, in place once its weights have come over half of the links."""
+        """A new cut, which is used once its weights have come over half of the links."""
         seen = [float(np.mean(arts.capacity)) for arts in self.tiers]
         off = any(abs(a / b - 1) > DRIFT for a, b in zip(seen, self.planned, strict=True))
         self.off_since = (now if self.off_since is None else self.off_since) if off else None
@@ -71,15 +72,13 @@ class Replanning(ByArts):
 
 @dataclass(frozen=True)
 class Hyperion(TierTechnique):
-    """BSDP and ARTS."""
+    """Cuts by BSDP and dispatches by ARTS."""
 
-    cost: Literal["flops", "time"] = field(
-        default="flops", metadata={"doc": "what a block costs: flops (published), or seconds at the expected mix (ours)"}
-    )
-    capacity: Literal["mean", "min", "sum"] = field(default="mean", metadata={"doc": "what stands for a tier of several nodes"})
-    alpha: float = field(default=0.3, metadata={"doc": "weight of the newest observation of a node's speed", "range": (0.01, 1.0)})
-    staleness_s: float = field(default=0.0, metadata={"doc": "how late the nodes' queues are known, seconds", "range": (0.0, 60.0)})
-    recut: bool = field(default=True, metadata={"doc": "whether the model is cut anew when a tier's speed drifts from the plan's"})
+    cost: Literal["flops", "time"] = parameter("flops", "what a block costs: flops (published), or seconds at the expected mix (ours)")
+    capacity: Literal["mean", "min", "sum"] = parameter("mean", "how the speeds of a tier's nodes become one number")
+    alpha: float = parameter(0.3, "the weight of the newest observation of a node's speed", range=(0.01, 1.0))
+    staleness_s: float = parameter(0.0, "the seconds after which the state of a node's queue is known", range=(0.0, 60.0))
+    recut: bool = parameter(True, "whether the model is cut again when a tier's speed drifts from the plan's")
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -101,9 +100,9 @@ class Hyperion(TierTechnique):
     )  # fmt: skip
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """By BSDP."""
+        """Cuts by BSDP."""
         return hyperion_cut(costs, mix, self.cost, self.capacity)
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """By ARTS."""
+        """Dispatches by ARTS."""
         return Replanning(costs, plan, mix, self) if self.recut else ByArts(costs, plan, self.alpha, self.staleness_s)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .dispatch import ByArts
+from armillary.parameters import parameter
+
 from .gpipe import GPipe
-from .plan import TierPlan
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.plan import TierPlan
+from .simulation.dispatch import ByArts
+from .simulation.serving import Dispatcher
 
 
 @dataclass(frozen=True)
 class HyperionS(GPipe):
-    """ARTS alone."""
+    """Dispatches by ARTS on GPipe's cut."""
 
-    alpha: float = field(default=0.3, metadata={"doc": "weight of the newest observation of a node's speed", "range": (0.01, 1.0)})
-    staleness_s: float = field(default=0.0, metadata={"doc": "how late the nodes' queues are known, seconds", "range": (0.0, 60.0)})
+    alpha: float = parameter(0.3, "the weight of the newest observation of a node's speed", range=(0.01, 1.0))
+    staleness_s: float = parameter(0.0, "the seconds after which the state of a node's queue is known", range=(0.0, 60.0))
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """By ARTS."""
+        """Dispatches by ARTS."""
         return ByArts(costs, plan, self.alpha, self.staleness_s)

@@ -1,14 +1,14 @@
-"""Equal numbers of blocks, nodes at random; what queueing theory compares with. Mitzenmacher, The power of two choices, 1996."""
+"""Equal numbers of blocks on nodes drawn at random, the baseline of queueing theory. Mitzenmacher, The power of two choices, 1996."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dispatch import Draws
 from .gpipe import GPipe
-from .plan import TierPlan
-from .simulation import Dispatcher
-from .stage_cost import BlockCosts, Mix
+from .nodes.stage_cost import BlockCosts, Mix
+from .planning.plan import TierPlan
+from .simulation.dispatch import Draws
+from .simulation.serving import Dispatcher
 
 
 @dataclass(frozen=True)
@@ -16,5 +16,5 @@ class Random(GPipe):
     """GPipe's split; every request draws its node in every tier."""
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """At random."""
+        """Draws a node at random."""
         return Draws(costs.hierarchy, self.rng)

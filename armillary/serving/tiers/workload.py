@@ -8,15 +8,15 @@ import numpy as np
 
 from armillary.cluster import Cluster
 from armillary.errors import InputError
-from armillary.llm.device import chip
-from armillary.llm.requests import Requests
-from armillary.llm.shapes import Model
-from armillary.llm.synthetic import lengths, poisson
+from armillary.llm.cost.device import chip
+from armillary.llm.model.shapes import Model
+from armillary.llm.serving.requests import Requests
+from armillary.llm.serving.synthetic import lengths, poisson
 
 from .gpipe import GPipe
-from .hierarchy import Hierarchy, Tier
-from .rate import Rate, background, two_states
-from .stage_cost import BlockCosts, Mix
+from .nodes.hierarchy import Hierarchy, Tier
+from .nodes.rate import Rate, background, two_states
+from .nodes.stage_cost import BlockCosts, Mix
 
 #: A link's second state, the mean seconds in each, the most that others take of a device, and the seconds between its changes.
 FADED, FADE_S, MOST_OTHERS, OTHERS_S = 0.4, 30.0, 0.5, 60.0
@@ -51,13 +51,13 @@ def fading(hierarchy: Hierarchy, period_s: float, rng: np.random.Generator) -> H
 
 
 def equal_tiers(name: str = "l40s", nodes: int = 3, rate: float = 1.25e9, latency_s: float = 0.005) -> Hierarchy:
-    """Three tiers of the same nodes and links, with nothing else on them: the control."""
+    """Three tiers of the same nodes and links with nothing else on them, as a control."""
     idle = tuple(Rate.constant(1.0) for _ in range(nodes))
     return Hierarchy(tuple(Tier(t, (chip(name),) * nodes, idle, Rate.constant(rate), latency_s) for t in ("low", "middle", "high")))
 
 
 def capacity(costs: BlockCosts, mix: Mix, batching: bool) -> float:
-    """Requests a second that the slowest tier can take when every tier has the same number of blocks."""
+    """Requests per second that the slowest tier can take when every tier has the same number of blocks."""
     plan = GPipe().cut(costs, mix)
     found = []
     for j, (tier, (lo, hi)) in enumerate(zip(costs.hierarchy.tiers, plan.segments, strict=True)):
@@ -87,7 +87,7 @@ def draw_lengths(like: str, n: int, rng: np.random.Generator) -> tuple[np.ndarra
 def built_in(
     model: str, tiers: str, rho: float, like: str, seconds: float, batching: bool, rng: np.random.Generator, cluster: Cluster | None = None
 ) -> TierWork:
-    """Requests for so many simulated seconds at `rho` of what the slowest tier could take with equal numbers of blocks."""
+    """Requests for `seconds` of simulated time at `rho` of what the slowest tier could take with equal numbers of blocks."""
     from armillary.cluster import find
 
     if tiers == "equal":

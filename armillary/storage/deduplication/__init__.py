@@ -1,4 +1,4 @@
-"""Deduplicated stores: where the chunks that files share should lie, so that files read fast and nothing is kept twice.
+"""Deduplicated stores, in which the chunks that files share lie so that files read fast and nothing is stored twice.
 
 from armillary.storage.deduplication import DedupStore
 with DedupStore("folder") as store:

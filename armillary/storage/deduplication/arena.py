@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase
-from armillary.errors import InputError, unknown
+from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase, Result, parameter
+from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .technique import Placement
+    from .layouts.placement import Placement
     from .workload import Workload
 
 _SIMULATED, _STORE = frozenset({"simulated"}), frozenset({"measured"})
 
 deduplication = Arena(
     "storage/deduplication",
-    question="Which layout or relocation scheme gives a deduplicated store its read speed back, at what price in space and moved bytes?",
+    question="Which layout or relocation scheme gives a deduplicated store its read speed back, and at what cost in space and moved bytes?",
     metrics=[
-        Metric("read_throughput", unit="MB/s", better="higher", kind="by case", doc="mean over files"),
-        Metric("read_p10", unit="MB/s", better="higher", kind="by case", doc="a tenth of the files is read slower"),
+        Metric("read_throughput", unit="MB/s", better="higher", kind="by case", doc="mean speed at which a file is read"),
+        Metric("read_p10", unit="MB/s", better="higher", kind="by case", doc="speed below which a tenth of the files are read"),
         Metric("full_dedup_read", unit="MB/s", better="higher", kind="by case",
-               doc="read_throughput of a layout that keeps no chunk twice; 0 of one that does"),
-        Metric("runs_per_file", better="lower", kind="by case", doc="maximal physically consecutive stretches"),
-        Metric("containers_per_file", better="lower", kind="by case"),
-        Metric("containers_over_ideal", better="lower", kind="by case", doc="containers of all files over what their bytes would fill"),
-        Metric("dedup_ratio", better="higher", kind="measured", steady=True, doc="logical over physical bytes of chunks in use"),
-        Metric("container_fill", better="higher", kind="by case", scale="difference", doc="share of slots in use: slack and holes count"),
-        Metric("moved_bytes", better="lower", kind="by case", scale="difference", doc="share of the store copied by relocation"),
-        Metric("buffer_MiB", unit="MiB", better="lower", kind="simulated", scale="difference", on=_SIMULATED, doc="most that waits"),
-        Metric("relocate_s", unit="s", better="lower", kind="measured", scale="difference", doc="planning, and on a real store moving"),
-        Metric("ingest_MBps", unit="MB/s", better="higher", kind="measured", on=_STORE, doc="chunking, hashing, writing, committing"),
-        Metric("index_bytes_per_chunk", unit="B", better="lower", kind="measured", steady=True, on=_STORE),
+               doc="read_throughput of a layout that stores no chunk twice, and 0 for one that does"),
+        Metric("runs_per_file", better="lower", kind="by case", doc="mean number of maximal stretches that lie consecutively on disk"),
+        Metric("containers_per_file", better="lower", kind="by case", doc="mean number of containers in which a file lies"),
+        Metric("containers_over_ideal", better="lower", kind="by case",
+               doc="containers in which files lie, over those that their bytes would fill"),
+        Metric("dedup_ratio", better="higher", kind="measured", steady=True, doc="logical bytes over the physical bytes of chunks in use"),
+        Metric("container_fill", better="higher", kind="by case", scale="difference",
+               doc="share of slots in use; slack and holes count as unused"),
+        Metric("moved_bytes", better="lower", kind="by case", scale="difference", doc="share of the store that relocation copies"),
+        Metric("buffer_MiB", unit="MiB", better="lower", kind="simulated", scale="difference", on=_SIMULATED,
+               doc="most that waits in memory"),
+        Metric("relocate_s", unit="s", better="lower", kind="measured", scale="difference",
+               doc="time for planning, and on a real store also for moving"),
+        Metric("ingest_MBps", unit="MB/s", better="higher", kind="measured", on=_STORE,
+               doc="speed of chunking, hashing, writing and committing"),
+        Metric("index_bytes_per_chunk", unit="B", better="lower", kind="measured", steady=True, on=_STORE, doc="size of the index on disk"),
     ],
     techniques={
         "arrival": ".arrival:Arrival",
-        "hash": ".hashed:Hashed",
+        "hash": ".hash:Hashed",
         "per-file": ".per_file:PerFile",
         "capping": ".capping:Capping",
         "har": ".har:Har",
         "smr": ".smr:Smr",
         "reodedup": ".reodedup:Reodedup",
-        "reodedup-append": ".reodedup:ReodedupAppend",
+        "reodedup-append": ".reodedup_append:ReodedupAppend",
     },
     papers={"reodedup": "reodedup"},
     baseline="arrival",
@@ -56,10 +59,9 @@ deduplication = Arena(
         Constant("containers", "4 MiB, on 8 nodes by rendezvous hashing", "", "ours"),
         Constant("NVMe", "seek 0.08 ms, 2 GB/s", "", "ours"),
         Constant("disk", "seek 6 ms, 180 MB/s", "", "ours"),
-        Constant("network", "0.2 ms round trip, 10 Gb/s a node", "", "ours"),
-        Constant("readers", "8 files at once, 16 requests each under way", "", "ours"),
+        Constant("network", "0.2 ms round trip, 10 Gb/s per node", "", "ours"),
+        Constant("readers", "8 files at once, each with 16 requests in flight", "", "ours"),
     ),
-    uses=("armillary.storage.queue", "armillary.engine.queues"),
 )  # fmt: skip
 
 REFERENCES = {"tiny": 6_000, "small": 200_000, "large": 50_000_000}
@@ -70,7 +72,7 @@ FLAVOURS = ("vm", "home", "registry", "checkpoints")
 
 @deduplication.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Four kinds of file written by sixteen at once, the same with updates, on disks, by one writer; and a real store."""
+    """Four kinds of file that sixteen writers write at once, the same with updates, on disks, by one writer, and a real store."""
     references = REFERENCES[scale]
     for flavour in FLAVOURS:
         plain = {"flavour": flavour, "references": references, "writers": 16, "rounds": 0, "disk": "nvme"}
@@ -85,39 +87,63 @@ def cases(scale: str) -> Iterator[Case]:
                frozenset({"measured", "home", "still"}))  # fmt: skip
 
 
-@deduplication.read
-def read(
-    path: Path, *, chunker: str = "fixed", chunk: int = 16384, writers: int = 16, disk: str = "nvme"
-) -> Iterator[Case]:  # fmt: skip
-    """A directory tree or OCI image layout (chunked here), a CSV or Parquet of writes, or FIU IODedup text."""
-    from .files import tree_digest
+@dataclass(frozen=True)
+class Reading:
+    """How files are cut into chunks, who wrote them, and what they are read back from."""
 
-    if disk not in ("nvme", "hdd"):
-        raise unknown("disk", disk, ("nvme", "hdd"), where="--disk")
-    how = {"path": str(path), "chunker": chunker, "chunk": chunk, "writers": writers, "disk": disk}
-    kinds = {"simulated", "file", disk, "concurrent" if writers >= 8 else "alone"}
-    if path.is_dir():
-        # A directory has no bytes of its own to tell it by.
-        how["digest"] = tree_digest(path)
-        _file(path, str(how["digest"]), chunker, chunk, writers, disk)
-        yield Case(path.resolve().name or "tree", _load, how, frozenset(kinds))
-        return
-    work = _file(path, str(path.stat().st_mtime_ns), chunker, chunk, writers, disk)
-    yield Case(path.name, _load, how, frozenset(kinds | {"updates" if work.updates else "still"}), source=path)
+    chunker: Literal["fixed", "fastcdc"] = parameter("fixed", "how the files of a folder are cut into chunks")
+    chunk: int = parameter(16384, "bytes of a chunk, or their average for fastcdc", range=(256, 1 << 26))
+    writers: int = parameter(16, "files of a folder that were written at once", range=(1, 1_000_000))
+    disk: Literal["nvme", "hdd"] = parameter("nvme", "the disks of the nodes")
+
+    def validate(self) -> None:
+        """FastCDC cuts at powers of two only."""
+        if self.chunker == "fastcdc" and self.chunk & (self.chunk - 1):
+            raise InputError(f"found {self.chunk}; expected a power of two for fastcdc", where="--chunk")
+
+
+@deduplication.read(Reading, folders=True)
+def read(path: Path, how: Reading) -> Workload:
+    """A directory tree or OCI image layout (chunked here), a CSV, JSON lines or Parquet table of writes, or FIU IODedup text."""
+    from .readers.formats import read_work
+    from .workload import HDD, NVME
+
+    devices = NVME if how.disk == "nvme" else HDD
+    work = read_work(path, chunker=how.chunker, chunk=how.chunk, writers=how.writers, devices=devices)
+    if not work.references:
+        raise InputError("found no byte of content; expected files or writes", where=str(path))
+    return work
+
+
+@deduplication.own_cases
+def own_cases(work: Workload, name: str, how: Reading) -> Iterator[Case]:
+    """One case: the files as they were written, and their updates if there are any."""
+    parameters = {"chunker": how.chunker, "chunk": how.chunk, "writers": how.writers, "disk": how.disk}
+    kinds = {"simulated", "file", how.disk, "concurrent" if how.writers >= 8 else "alone", "updates" if work.updates else "still"}
+    yield Case(name, parameters=parameters, kinds=frozenset(kinds))
+
+
+@deduplication.example
+def example(folder: Path) -> Path:
+    """Two clients that write two files which share a chunk, one of which is overwritten later."""
+    file = folder / "writes.csv"
+    writes = [(0, "x", "a", 0, "11"), (1, "y", "b", 0, "11"), (2, "x", "a", 4096, "22"), (3, "y", "b", 4096, "33"), (4, "x", "a", 0, "44")]
+    rows = [f"{time},{client},{name},{offset},4096,{digits * 16}" for time, client, name, offset, digits in writes]
+    file.write_text("time,client,file,offset,length,fingerprint\n" + "\n".join(rows) + "\n")
+    return file
 
 
 @deduplication.run
 def run(placement: Placement, case: Case) -> dict[str, float]:
-    """Lays out, then reads every file once through the queues of the nodes."""
+    """Lays the chunks out, then reads every file once through the queues of the nodes."""
     import numpy as np
 
-    from .layout import containers_per_file, ideal_containers, runs_per_file
-    from .reading import read_all
+    from .layouts.layout import containers_per_file, ideal_containers, runs_per_file
+    from .simulation.reading import read_all
 
     work: Workload = case.workload
-    _compiled(placement)
     if "measured" in case.kinds:
-        from .measuring import measure
+        from .store.measurement import measure
 
         return measure(placement, work)
     layout = placement.lay(work)
@@ -143,34 +169,9 @@ def run(placement: Placement, case: Case) -> dict[str, float]:
     }
 
 
-def _generate(case: Case, rng: np.random.Generator) -> Workload:
-    from .workload import HDD, NVME, generate
-
-    how = dict(case.parameters)
-    devices = {"nvme": NVME, "hdd": HDD}[how.pop("disk")]
-    return generate(how.pop("flavour"), rng, devices=devices, **how)
-
-
-def _load(case: Case, rng: np.random.Generator) -> Workload:
-    how = case.parameters
-    changed = how["digest"] if case.source is None else str(case.source.stat().st_mtime_ns)
-    return _file(Path(how["path"]), changed, how["chunker"], how["chunk"], how["writers"], how["disk"])
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed: str, chunker: str, chunk: int, writers: int, disk: str) -> Workload:
-    from .files import read_work
-    from .workload import HDD, NVME
-
-    work = read_work(path, chunker=chunker, chunk=chunk, writers=writers, devices=NVME if disk == "nvme" else HDD)
-    if not work.references:
-        raise InputError("found no byte of content; expected files or writes", where=str(path))
-    return work
-
-
 @deduplication.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Reading speed against the deduplication ratio that is left, by case."""
+    """Read speed against the deduplication ratio that is left, one panel per case."""
     from armillary.figures import panels
 
     lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
@@ -178,14 +179,22 @@ def plots(result: Result) -> Sequence[Any]:
         ratios = result.medians(technique, "dedup_ratio")
         for case, speed in result.medians(technique, "read_throughput").items():
             lines.setdefault(case, {}).setdefault(technique, []).append((ratios[case], speed))
-    return [panels(lines, "What deduplication is kept, what reading is won", "deduplication ratio", "MB/s")] if lines else []
+    return [panels(lines, "Read speed against the deduplication that is left", "deduplication ratio", "MB/s")] if lines else []
 
 
-@functools.lru_cache
-def _compiled(placement: Placement) -> None:
-    """Compiles outside the clock."""
+@deduplication.warm_up
+def warm_up(placement: Placement, case: Case) -> None:
+    """A layout of fifty references, so that the clock sees no compilation."""
     import numpy as np
 
     from .workload import generate
 
     placement.lay(generate("home", np.random.default_rng(0), references=50, rounds=1))
+
+
+def _generate(case: Case, rng: np.random.Generator) -> Workload:
+    from .workload import HDD, NVME, generate
+
+    how = dict(case.parameters)
+    devices = {"nvme": NVME, "hdd": HDD}[how.pop("disk")]
+    return generate(how.pop("flavour"), rng, devices=devices, **how)

@@ -1,6 +1,8 @@
-"""arrival: chunks that are new are appended to the open container as they come, whoever writes them.
+"""arrival: new chunks are appended to the open container in the order of their arrival, whoever writes them.
 
-What deduplicating stores do by default: one sequential write stream, and files that were written at the same time lie interleaved.
+Deduplicating stores do this by default, because there is one sequential write stream. Files that are written at the same time then lie
+interleaved.
+
 Avoiding the disk bottleneck in the Data Domain deduplication file system, USENIX FAST 2008.
 """
 
@@ -8,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .layout import Layout
-from .technique import Placement, append_stream, append_updates
+from .layouts.layout import Layout
+from .layouts.placement import Placement, append_stream, append_updates
 from .workload import Workload
 
 
@@ -18,6 +20,6 @@ class Arrival(Placement):
     """New chunks in the order of arrival (FAST 2008)."""
 
     def lay(self, work: Workload) -> Layout:
-        """Appends; updates are appended too."""
+        """Appends the chunks of files, and then those of updates."""
         place, newest, end = append_stream(work, work.stream)
         return Layout(append_updates(work, place, newest, end), work.final(), work.slots)

@@ -8,27 +8,28 @@ Improving restore speed for backup systems that use inline chunk-based deduplica
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.kernels import kernel
+from armillary.parameters import parameter
 
-from .layout import Layout
-from .segments import most_buffered, segments
-from .technique import Placement, append_updates
+from .layouts.layout import Layout
+from .layouts.placement import Placement, append_updates
+from .layouts.segments import most_buffered, segments
 from .workload import Workload
 
 
 @dataclass(frozen=True)
 class Capping(Placement):
-    """At most `containers` old containers a segment (FAST 2013)."""
+    """At most `containers` old containers per segment (FAST 2013)."""
 
-    containers: int = field(default=10, metadata={"doc": "T: old containers that a segment may refer to", "range": (0, 10_000)})
-    segment_MiB: float = field(default=20.0, metadata={"doc": "size of a segment, MiB", "range": (0.01, 1024)})
+    containers: int = parameter(10, "old containers to which a segment may refer (T)", range=(0, 10_000))
+    segment_MiB: float = parameter(20.0, "size of a segment in MiB", range=(0.01, 1024))
 
     def lay(self, work: Workload) -> Layout:
-        """Segments in the order in which they are complete; updates are appended."""
+        """Appends segments in the order in which they are complete, and then updates."""
         first, end = segments(work, max(1, int(self.segment_MiB * 2**20 / work.chunk)))
         place, newest = np.full(work.references, -1, np.int64), np.full(len(work.sizes), -1, np.int64)
         most = work.references // work.slots + 2
@@ -64,7 +65,7 @@ def _cap(first, end, refs, newest, place, slots, kept, counts, seen):
         for r in range(first[s], end[s]):
             c = refs[r]
             p = newest[c]
-            # What this segment itself appended may be referred to at no cost.
+            # Referring to chunks that this segment appended costs nothing.
             if p < 0 or (p < began and counts[p // slots] >= 0):
                 p = log
                 newest[c] = p

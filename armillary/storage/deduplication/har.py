@@ -1,37 +1,36 @@
 """har: duplicates in containers that the previous version hardly used are written again.
 
-When a version of a file is complete, containers of which it uses less than half are sparse; while the next version is written, a
+When a version of a file is complete, the containers of which it uses less than half are sparse. While the next version is written, a
 duplicate that lies in one of them is appended as a new copy. Nothing waits in memory, and a file without a complete earlier version is
 written as it comes.
 
 Accelerating restore and garbage collection in deduplication-based backup systems via exploiting historical information, USENIX ATC 2014.
-Here a version is a file, and its previous one the earlier file that it shares most with: our design.
+Here a version is a file, and its previous version is the earlier file with which it shares most, which is our design.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.kernels import kernel
+from armillary.parameters import parameter
 
-from .layout import Layout
-from .segments import arrival_times
-from .technique import Placement, append_updates
+from .layouts.layout import Layout
+from .layouts.placement import Placement, append_updates
+from .layouts.segments import arrival_times
 from .workload import Workload
 
 
 @dataclass(frozen=True)
 class Har(Placement):
-    """Rewrites out of sparse containers (ATC 2014)."""
+    """Rewrites duplicates out of sparse containers (ATC 2014)."""
 
-    sparse: float = field(
-        default=0.5, metadata={"doc": "a container used less than this by the previous version is sparse", "range": (0, 1)}
-    )
+    sparse: float = parameter(0.5, "share of a container below which the previous version's use makes it sparse", range=(0, 1))
 
     def lay(self, work: Workload) -> Layout:
-        """Chunks in the order of arrival; updates are appended."""
+        """Appends chunks in the order of arrival, and then updates."""
         place, newest = np.full(work.references, -1, np.int64), np.full(len(work.sizes), -1, np.int64)
         files = len(work.files)
         previous = work.previous if len(work.previous) == files else np.full(files, -1, np.int64)

@@ -1,24 +1,25 @@
-"""smr: a segment keeps the T old containers that together hold most of its distinct chunks; the rest is written again.
+"""smr: a segment keeps the T old containers that together hold most of its distinct chunks, and writes the rest again.
 
-A chunk that was rewritten lies in several containers. Capping counts each chunk where its newest copy lies; here all copies count, and a
-container is worth only what the containers chosen before it do not hold already: a submodular function, which the greedy choice comes
-within 1 - 1/e of.
+A chunk that was rewritten lies in several containers. Capping counts each chunk only where its newest copy lies. Here all copies count,
+and a container is worth only the chunks that the containers chosen before it do not hold. That is a submodular function, so the greedy
+choice comes within 1 - 1/e of the best one.
 
-Improving restore performance in deduplication systems via a cost-efficient rewriting scheme, IEEE TPDS 2019. That the four newest copies of
-a chunk are known is our design.
+Improving restore performance in deduplication systems via a cost-efficient rewriting scheme, IEEE TPDS 2019. That the four newest copies
+of a chunk are known is our design.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.kernels import kernel, part
+from armillary.parameters import parameter
 
-from .layout import Layout
-from .segments import most_buffered, segments
-from .technique import Placement, append_updates
+from .layouts.layout import Layout
+from .layouts.placement import Placement, append_updates
+from .layouts.segments import most_buffered, segments
 from .workload import Workload
 
 COPIES = 4
@@ -26,13 +27,13 @@ COPIES = 4
 
 @dataclass(frozen=True)
 class Smr(Placement):
-    """Submodular choice of `containers` containers a segment (TPDS 2019)."""
+    """Submodular choice of `containers` containers per segment (TPDS 2019)."""
 
-    containers: int = field(default=10, metadata={"doc": "T: old containers that a segment may refer to", "range": (0, 10_000)})
-    segment_MiB: float = field(default=20.0, metadata={"doc": "size of a segment, MiB", "range": (0.01, 1024)})
+    containers: int = parameter(10, "old containers to which a segment may refer (T)", range=(0, 10_000))
+    segment_MiB: float = parameter(20.0, "size of a segment in MiB", range=(0.01, 1024))
 
     def lay(self, work: Workload) -> Layout:
-        """Segments in the order in which they are complete; updates are appended."""
+        """Appends segments in the order in which they are complete, and then updates."""
         first, end = segments(work, max(1, int(self.segment_MiB * 2**20 / work.chunk)))
         place = np.full(work.references, -1, np.int64)
         copies = np.full((len(work.sizes), COPIES), -1, np.int64)
@@ -49,7 +50,7 @@ class Smr(Placement):
 
 @part
 def _chosen_copy(copies, c, slots, chosen, mark, began):
-    """Where chunk c lies in a container of this segment's choice, or in what this segment appended; -1 if in neither."""
+    """The place of chunk c in a container that this segment chose or in what it appended; -1 if it is in neither."""
     for i in range(copies.shape[1]):
         p = copies[c, i]
         if p >= 0 and (p >= began or chosen[p // slots] == mark):

@@ -1,7 +1,8 @@
-"""Files as lists of chunks, the order in which they were written, and what was overwritten later.
+"""Files as lists of chunks, the order in which they were written, and the overwrites that followed.
 
-The generator: a file is a concatenation of runs of Geometric chunks, each copied from a random place of an earlier file (recent ones
-likelier: Beta(2,1)) or fresh. `writers` files are open at once, and their writes interleave in units of `io` bytes.
+The generator makes a file as a concatenation of runs with a geometric number of chunks. Each run is fresh or copied from a random place
+of an earlier file, where recent files are likelier (Beta(2,1)). `writers` files are open at once, and their writes interleave in units of
+`io` bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from armillary.errors import InputError, unknown
 from armillary.kernels import kernel, part
 
-from .similarity import Rows
+from .relocation.similarity import Rows
 
 FLAVOURS = ("vm", "home", "registry", "checkpoints")
 CONTAINER_BYTES = 4 << 20
@@ -22,7 +23,7 @@ CONTAINER_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Updates:
-    """One round of overwrites in the order they arrive: reference `refs[k]` becomes chunk `chunks[k]`."""
+    """One round of overwrites in the order of their arrival: reference `refs[k]` becomes chunk `chunks[k]`."""
 
     refs: np.ndarray
     chunks: np.ndarray
@@ -30,7 +31,7 @@ class Updates:
 
 @dataclass(frozen=True)
 class Devices:
-    """What a store is read from: `nodes` with one disk and one NIC each; seconds and bytes a second."""
+    """The devices of a store: `nodes` with one disk and one NIC each, in seconds and bytes per second."""
 
     nodes: int = 8
     rtt_s: float = 0.2e-3
@@ -64,7 +65,7 @@ class Workload:
 
     @property
     def slots(self) -> int:
-        """Chunks of a container of 4 MiB."""
+        """The number of chunks in a container of 4 MiB."""
         return max(1, CONTAINER_BYTES // self.chunk)
 
     @property
@@ -89,7 +90,7 @@ class Workload:
         return float(self.sizes[now].sum() / max(1, self.sizes[np.unique(now)].sum()))
 
     def run_lengths(self) -> np.ndarray:
-        """Lengths of the stretches of a file that lie side by side in an earlier one, or are new: how long what is shared is."""
+        """Lengths of the stretches of a file that lie side by side in an earlier file, or are new."""
         values, file = self.files.values.astype(np.int64), self.file_of()
         first = np.zeros(len(values), np.bool_)
         first[np.unique(values, return_index=True)[1]] = True
@@ -114,10 +115,10 @@ def generate(
 ) -> Workload:
     """Work of about `references` chunk references.
 
-    `vm`: images of 64 to 256 MiB (smaller where fewer than 100 would fit), runs of 96 chunks on average. `home`: log-normal sizes, median
-    64 KiB. `registry`: log-normal layers, median 2 MiB. `checkpoints`: eight models, each version keeps runs of the one before at their
-    place and changes 70 % of the chunks. Then `rounds` of overwrites, each of `share` of all references, in ranges of Geometric
-    (mean io/chunk) chunks at random places of Zipf-chosen files, all with new content.
+    `vm` has images of 64 to 256 MiB (smaller where fewer than 100 would fit) and runs of 96 chunks on average. `home` has log-normal sizes
+    with a median of 64 KiB, and `registry` has log-normal layers with a median of 2 MiB. `checkpoints` has eight models, of which each
+    version keeps runs of the one before in place and changes 70 % of the chunks. `rounds` of overwrites follow, each of `share` of all
+    references, in ranges with a geometric number of chunks (mean io/chunk) at random places of Zipf-chosen files, all with new content.
     """
     if flavour not in FLAVOURS:
         raise unknown("workload", str(flavour), FLAVOURS)
@@ -142,7 +143,7 @@ def generate(
 
 
 def with_updates(work: Workload, rng: np.random.Generator, rounds: int, share: float, mean: int, writers: int) -> Workload:
-    """The same work with rounds of overwrites: Zipf-chosen files, ranges of Geometric(`mean`) chunks, `writers` ranges at once."""
+    """The same work with rounds of overwrites of Zipf-chosen files, in ranges of Geometric(`mean`) chunks, `writers` ranges at once."""
     filled = np.flatnonzero(np.diff(work.files.starts))
     if not len(filled):
         return work
@@ -170,7 +171,7 @@ def with_updates(work: Workload, rng: np.random.Generator, rounds: int, share: f
 
 
 def interleave(starts: np.ndarray, writers: int, unit: int, rng: np.random.Generator) -> np.ndarray:
-    """References in the order of writing: `writers` files open at once, a random one of them writes `unit` chunks at a time."""
+    """References in the order of writing, when `writers` files are open at once and a random one of them writes `unit` chunks at a time."""
     out = np.empty(starts[-1], np.int64)
     state = rng.integers(1, 2**63, 1, dtype=np.uint64)
     _interleave(np.asarray(starts, np.int64), writers, unit, state, out, np.empty(writers, np.int64), np.empty(writers, np.int64))
@@ -178,7 +179,7 @@ def interleave(starts: np.ndarray, writers: int, unit: int, rng: np.random.Gener
 
 
 def _lengths(flavour: str, references: int, chunk: int, rng: np.random.Generator) -> np.ndarray:
-    """Chunks of each file, until there are enough."""
+    """The number of chunks of each file, until there are enough."""
     if flavour == "vm":
         scale = min(1.0, references * chunk / (100 * 160 * 2**20))
         count = max(4, math.ceil(references * chunk / (scale * 160 * 2**20)))
@@ -210,7 +211,7 @@ def _uniform(state):
 
 @kernel
 def _fill(starts, values, previous, state, mean, copy, in_place, tally):
-    """Writes the chunk numbers of all files; returns how many distinct ones there are.
+    """Writes the chunk numbers of all files; returns the number of distinct ones.
 
     `previous` gets the file that gave most chunks, unless copies are made in place from the one it names.
     """

@@ -1,8 +1,8 @@
-"""ARC: one LRU queue for what was used once, one for what was used again, and the border between them learns.
+"""ARC: one LRU queue for objects that were used once, one for objects that were used again, and a border between them that adapts.
 
-T1 and T2 are the queues, B1 and B2 remember what left them. A request for something in B1 says that T1 is too small, one in B2
-that T2 is: the target size p of T1 moves by the ratio of the two memories, at least by one. The oldest of T1 leaves while T1 is
-above its target, else the oldest of T2. What returns from a memory enters T2.
+T1 and T2 are the queues, and B1 and B2 remember the objects that left them. A request for an object in B1 says that T1 is too small, and
+one in B2 says that T2 is. The target size p of T1 moves by the ratio of the two memories, and by at least one. The oldest object of T1
+leaves while T1 is above its target, and the oldest of T2 leaves otherwise. Objects that return from a memory enter T2.
 
 N. Megiddo, D. S. Modha: ARC: a self-tuning, low overhead replacement cache. FAST 2003.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)

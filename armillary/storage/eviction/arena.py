@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Metric
+from armillary.arena import Arena, Case, Metric, Result, parameter
 from armillary.errors import InputError
+from armillary.timing import Stopwatch
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .policy import CacheOutcome, Policy
+    from .simulation.policy import CacheOutcome, Policy
     from .workload import Trace
 
 eviction = Arena(
     "storage/eviction",
     question="Which eviction policy misses least on this trace, at this cache size, and what does each decision cost?",
     metrics=[
-        Metric("miss_ratio", better="lower", kind="simulated", doc="lookups that did not find their object, per lookup; warm-up counts"),
+        Metric("miss_ratio", better="lower", kind="simulated", doc="lookups that did not find their object, per lookup, with warm-up"),
         Metric("byte_miss_ratio", better="lower", kind="simulated", on=frozenset({"bytes"}), doc="bytes missed per byte asked for"),
         Metric("miss_reduction", better="higher", kind="simulated", scale="difference", doc="share of FIFO's misses that are avoided"),
-        Metric("moves_per_request", better="lower", kind="simulated", doc="queue insertions, reinsertions, relinkings: locks and writes"),
+        Metric("moves_per_request", better="lower", kind="simulated", doc="queue insertions, reinsertions and relinkings (locks)"),
         Metric(
             "demotion_precision",
             better="higher",
             kind="simulated",
             scale="difference",
-            doc="evictions of never-hit objects that are not asked for in the next capacity/miss_ratio requests; 1 if there is none",
+            doc="share of evicted never-hit objects that are not asked for in the next capacity/miss_ratio requests; 1 without any",
         ),
         Metric("demotion_age", unit="requests", better=None, kind="simulated", doc="mean requests from insertion to such an eviction"),
-        Metric("requests_per_s", unit="1/s", better="higher", kind="measured", doc="replayed on one thread, ids dense already"),
+        Metric("requests_per_s", unit="1/s", better="higher", kind="measured", doc="requests per second on one thread, with dense ids"),
         Metric("metadata_bytes_per_object", unit="B", better="lower", kind="modelled", doc="tables and queues of this implementation"),
     ],
     techniques={
@@ -57,7 +55,6 @@ eviction = Arena(
     papers={"fifo-mep": "fifo-mep"},
     baseline="s3-fifo",
     tradeoff=("miss_ratio", "requests_per_s"),
-    uses=("armillary.storage.queue", "armillary.storage.idmap"),
 )
 
 #: Cache size as a share of the distinct objects (or of their bytes).
@@ -76,30 +73,54 @@ def cases(scale: str) -> Iterator[Case]:
             yield Case(f"{trace}@{size}", _generate, {"trace": trace, "requests": REQUESTS[scale], "share": share}, frozenset(kinds))
 
 
-@eviction.read
-def read(
-    path: Path,
-    *,
-    format: str = "auto",
-    columns: str = "",
-    delimiter: str = "",
-    header: str = "auto",
-    block: int = 4096,
-    sizes: tuple[float, ...] = tuple(SHARES.values()),
-    count: Literal["objects", "bytes"] = "objects",
-) -> Iterator[Case]:
-    """A trace file at several cache sizes.
+@dataclass(frozen=True)
+class Reading:
+    """How a trace file is read, and at which cache sizes it is replayed."""
 
-    `sizes` below 1 are shares of the distinct objects (of their bytes, with `count="bytes"`), others objects (bytes).
-    """
-    how: dict[str, Any] = {"format": format, "columns": columns, "delimiter": delimiter, "header": header, "block": block, "count": count}
-    if not sizes or not all(0 < size < 2**62 for size in sizes):
-        raise InputError(f"found {list(sizes)}; expected shares below 1, or numbers of {count}", where="--sizes")
-    # Read whole now: what is wrong with the file is said before anything is run or written.
-    _file(path, path.stat().st_mtime_ns, **how)
-    for size in sizes:
-        kinds = {"file", count, *(name for name, share in SHARES.items() if share == size)}
-        yield Case(f"{path.name}@{size:.10g}", _load, {**how, "path": str(path), "share": size}, frozenset(kinds), source=path)
+    format: str = parameter("auto", "auto, oracleGeneral, csv, text, twitter, msr, alibaba or tencent")
+    columns: str = parameter("", "what the columns of a CSV are: time=0,id=1,size=2, or names of the header as in id=lbn")
+    delimiter: str = parameter("", "comma, tab, ; | or space; it is detected if empty")
+    header: Literal["auto", "yes", "no"] = parameter("auto", "whether the first line names the columns")
+    block: int = parameter(4096, "bytes of a block; block traces become one request per block", range=(512, 2**30))
+    sizes: tuple[float, ...] = parameter(
+        tuple(SHARES.values()), "cache sizes: below 1 shares of all objects or of their bytes, otherwise objects or bytes", range=(0, 2**62)
+    )
+    count: Literal["objects", "bytes"] = parameter("objects", "whether cache sizes count objects or bytes")
+
+    def validate(self) -> None:
+        """A cache of no size holds nothing."""
+        if not self.sizes or 0 in self.sizes:
+            raise InputError(f"found {list(self.sizes)}; expected shares below 1, or numbers of {self.count}", where="--sizes")
+
+
+@eviction.read(Reading)
+def read(path: Path, how: Reading) -> Trace:
+    """A trace file: libCacheSim's binary format, CSV with a column map, Twitter's, MSR's, Alibaba's and Tencent's; compressed or not."""
+    from .readers import open_trace
+
+    given = {name: getattr(how, name) for name in ("format", "columns", "delimiter", "header", "block")}
+    trace = open_trace(path, **given).load()
+    if how.count == "objects":
+        return replace(trace, sizes=None)
+    if trace.sizes is None:
+        raise InputError("found no sizes; expected a trace that has them, for --count bytes", where=str(path))
+    return trace
+
+
+@eviction.own_cases
+def own_cases(trace: Trace, name: str, how: Reading) -> Iterator[Case]:
+    """The trace at each cache size."""
+    for size in how.sizes:
+        kinds = {"file", how.count, *(word for word, share in SHARES.items() if share == size)}
+        yield Case(f"{name}@{size:.10g}", parameters={"share": size}, kinds=frozenset(kinds))
+
+
+@eviction.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Eight requests for four objects, as CSV."""
+    file = folder / "trace.csv"
+    file.write_text("time,id,size\n" + "".join(f"{t},{name},{100 + t}\n" for t, name in enumerate("abacabad")))
+    return file, {"sizes": "2"}
 
 
 @eviction.run
@@ -108,12 +129,10 @@ def run(policy: Policy, case: Case) -> dict[str, float]:
     trace: Trace = case.workload
     capacity = _capacity(trace, case)
     sized = trace.sizes is not None
-    _compile(policy, sized)
-    start = time.perf_counter()
-    policy.simulate(trace, capacity, log=False)
-    seconds = time.perf_counter() - start
+    with Stopwatch() as watch:
+        policy.simulate(trace, capacity, log=False)
     outcome = policy.simulate(trace, capacity, log=True)
-    fifo = _fifo_misses(case)
+    fifo = case.once(_fifo_misses)
     precision, age = demotion(trace, outcome)
     metrics = {
         "miss_ratio": outcome.miss_ratio,
@@ -121,7 +140,7 @@ def run(policy: Policy, case: Case) -> dict[str, float]:
         "moves_per_request": outcome.moves / max(1, len(trace)),
         "demotion_precision": precision,
         "demotion_age": age,
-        "requests_per_s": len(trace) / seconds,
+        "requests_per_s": len(trace) / watch.seconds,
         "metadata_bytes_per_object": policy.metadata_bytes_per_object(min(capacity, 100_000) if not sized else 1000),
     }
     return {**metrics, "byte_miss_ratio": byte_miss_ratio(trace, outcome)} if sized else metrics
@@ -151,46 +170,19 @@ def byte_miss_ratio(trace: Trace, outcome: CacheOutcome) -> float:
 
 @eviction.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Miss ratio over cache size, one panel a trace."""
-    from armillary.figures import panels
+    """Miss ratio over cache size, one panel per trace."""
 
-    groups: dict[str, dict[float, str]] = {}
-    for name, facts in result.cases.items():
-        groups.setdefault(name.rpartition("@")[0], {})[facts["parameters"]["share"]] = name
-    if all(len(group) < 2 for group in groups.values()):
-        return []
-    medians = {technique: result.medians(technique, "miss_ratio") for technique in result.techniques}
-    lines = {
-        trace: {t: [(share, m[case]) for share, case in sorted(group.items()) if case in m] for t, m in medians.items()}
-        for trace, group in groups.items()
-    }
-    return [panels(lines, "Miss ratio over cache size, by trace", "share of distinct objects", "miss ratio", log_x=True)]
+    def place(case: str, facts: Mapping[str, Any]) -> tuple[str, float]:
+        return case.rpartition("@")[0], facts["parameters"]["share"]
+
+    title = "Miss ratio over cache size, by trace"
+    return result.panels(title, "miss_ratio", place, x="share of distinct objects", y="miss ratio", log_x=True, least_points=2)
 
 
 def _generate(case: Case, rng: np.random.Generator) -> Trace:
     from .workload import built_in
 
     return built_in(case.parameters["trace"], rng, case.parameters["requests"])
-
-
-def _load(case: Case, rng: np.random.Generator) -> Trace:
-    assert case.source is not None
-    return _file(case.source, case.source.stat().st_mtime_ns, **{k: v for k, v in case.parameters.items() if k not in ("path", "share")})
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed_ns: int, *, count: str, **how: Any) -> Trace:
-    """A trace file, read once for all cache sizes."""
-    import dataclasses
-
-    from .readers import open_trace
-
-    trace = open_trace(path, **how).load()
-    if count == "objects":
-        return dataclasses.replace(trace, sizes=None)
-    if trace.sizes is None:
-        raise InputError("found no sizes; expected a trace that has them, for --count bytes", where=str(path))
-    return trace
 
 
 def _capacity(trace: Trace, case: Case) -> int:
@@ -208,26 +200,18 @@ def _capacity(trace: Trace, case: Case) -> int:
     return max(LEAST_OBJECTS * total // max(1, trace.distinct), int(share * total), 1)
 
 
-#: FIFO's misses on the last case, which every technique's reduction is taken from.
-_FIFO: dict[tuple[str, int, int], int] = {}
-
-
 def _fifo_misses(case: Case) -> int:
+    """FIFO's misses, from which every technique's reduction is taken."""
     from .fifo import Fifo
 
-    key = (case.digest, case.seed, case.repeat)
-    if key not in _FIFO:
-        _FIFO.clear()
-        _FIFO[key] = Fifo().simulate(case.workload, _capacity(case.workload, case), log=False).misses
-    return _FIFO[key]
+    return Fifo().simulate(case.workload, _capacity(case.workload, case), log=False).misses
 
 
-@functools.lru_cache(maxsize=64)
-def _compile(policy: Any, sized: bool) -> None:
-    """Lets Numba compile the policy's kernel on a trace of three requests, so that the clock sees requests only."""
+@eviction.warm_up
+def warm_up(policy: Policy, case: Case) -> None:
+    """Three requests, so that the clock sees requests and no compilation."""
     import numpy as np
 
     from .workload import from_ids
 
-    ids = np.array([1, 2, 1])
-    policy.simulate(from_ids(ids, np.ones(3, np.int64) if sized else None), 2)
+    policy.simulate(from_ids(np.array([1, 2, 1]), None if case.workload.sizes is None else np.ones(3, np.int64)), 2)

@@ -1,6 +1,6 @@
-"""Belady: who will be asked for latest leaves. It sees the future, so it is a bound and no policy.
+"""Belady: the object whose next request is furthest away leaves. It sees the future, so it is a bound and no policy.
 
-No policy misses less on objects of one size. With sizes it is a good guess, not a bound: to evict one large object may spare many
+No policy misses less on objects of one size. With sizes it is a good guess and no bound, because evicting one large object may spare many
 small ones.
 
 L. A. Belady: A study of replacement algorithms for a virtual-storage computer. IBM Systems Journal 5(2), 1966.
@@ -17,7 +17,7 @@ import numpy as np
 from armillary.errors import InputError
 
 from ..queue import fetch_ahead, hold, kernel, part, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 from .workload import Trace
 
 
@@ -37,7 +37,7 @@ class Belady(Policy):
     def mapping(
         self, capacity: int, *, getsizeof: Callable[[Any], int] | None = None, on_evict: Callable[[Any, Any], object] | None = None
     ) -> Any:
-        """Always an error: a program's future is not known."""
+        """Raises InputError, because a program's future is not known."""
         raise InputError("a mapping does not know its future; expected a policy that does not look ahead", where="Belady")
 
 

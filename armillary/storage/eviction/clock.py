@@ -1,27 +1,29 @@
-"""CLOCK: a queue where whoever was used goes round once more.
+"""CLOCK: a queue in which an object that was used goes round once more.
 
-A hit sets a counter and moves nothing. When room is needed, the oldest object leaves if its counter is zero; otherwise the
-counter goes down by one and the object becomes the youngest. Nearly LRU's choice at nearly FIFO's price: work is done at
-evictions only.
+A hit sets a counter and moves nothing. When room is needed, the oldest object leaves if its counter is zero; otherwise the counter goes
+down by one and the object becomes the youngest. This is nearly LRU's choice at nearly FIFO's price, because work is done only at
+evictions.
 
-F. J. Corbató: A paging experiment with the Multics system, 1969. Also called second chance and FIFO-Reinsertion.
+F. J. Corbató: A paging experiment with the Multics system, 1969. It is also called second chance and FIFO-Reinsertion.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)
 class Clock(Policy):
-    """First in, first out, with a second chance for what was used."""
+    """First in, first out, with a second chance for objects that were used."""
 
-    bits: int = field(default=1, metadata={"doc": "bits of the use counter: up to 2^bits - 1 rounds without a use", "range": (1, 7)})
+    bits: int = parameter(1, "bits of the use counter, which allow 2^bits - 1 rounds without a use", range=(1, 7))
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""

@@ -1,7 +1,7 @@
-"""FIFO: who came first leaves first.
+"""FIFO: the object that came first leaves first.
 
-A hit changes nothing, so a hit needs no lock and writes no memory; the price is that the most wanted object leaves as soon as the
-queue has turned once. Every other policy here is measured against it.
+A hit changes nothing, so it needs no lock and writes no memory. The price is that the most wanted object leaves as soon as the queue has
+turned once. Every other policy here is measured against it.
 
 L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)

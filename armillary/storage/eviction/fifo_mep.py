@@ -1,34 +1,35 @@
 """FIFO-MEP: one queue with several eviction points at fixed distances from its young end.
 
-Every object that drifts past a point is inspected: not used since the last inspection, it leaves; used, its mark is wiped and it
-drifts on to the next point. A burst object (many hits right after insertion, none later) passes the first point and falls at the
-second, where S3-FIFO would have promoted it for a long stay. The points do not move, as SIEVE's hand does, so an unused object
-always lives exactly as long as it takes to reach the first point: stable demotion. A hit writes one byte, and only if it changes.
+Every object that drifts past a point is inspected. If it was not used since the last inspection, it leaves; otherwise its mark is cleared
+and it drifts on to the next point. A burst object (many hits right after insertion, none later) passes the first point and falls at the
+second, where S3-FIFO would have promoted it for a long stay. The points do not move, as SIEVE's hand does, so an unused object always
+lives exactly as long as it takes to reach the first point, which is called stable demotion. A hit writes one byte, and only if it
+changes.
 
-Fixed points near the insertion end, repeated inspection and lazy promotion are the paper's. Our design: the queue as m+1 rings
-end to end (segments 0…m; m is the body, its oldest object the tail), the ghost that remembers what left at a point and lets it
-return to the body, counters of up to `cap`, points beyond a tiny cache dropped, and the bytes form: sizes replace counts, the
-points become byte positions, an object larger than segment 0 goes straight to the body and is never pushed out by its own
-insertion.
+Fixed points near the insertion end, repeated inspection and lazy promotion are the paper's. The following parts are our design: the queue
+as m+1 rings end to end (segments 0…m, where m is the body and its oldest object the tail), the ghost that remembers objects which left at
+a point and lets them return to the body, counters of up to `cap`, dropping points beyond a tiny cache, and the form for bytes. In that
+form sizes replace counts, the points become byte positions, and an object larger than segment 0 goes straight to the body and is never
+pushed out by its own insertion.
 
-With one point it is S3-FIFO without the promotion threshold; with none it is CLOCK.
+With one point it is S3-FIFO without the promotion threshold, and with none it is CLOCK.
 
-FIFO-MEP: An Efficient Multi-Eviction-Point FIFO Cache with Stable Demotion for Burst-Oriented Access Mitigation. IEEE CLUSTER
-2025.
+FIFO-MEP: An Efficient Multi-Eviction-Point FIFO Cache with Stable Demotion for Burst-Oriented Access Mitigation. IEEE CLUSTER 2025.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind, Level, Wins
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,12 @@ class FifoMep(Policy):
         ),
     )  # fmt: skip
 
-    points: tuple[float, ...] = field(
-        default=(0.1, 0.2), metadata={"doc": "eviction points, shares of the cache from its young end, increasing", "range": (0.0, 1.0)}
+    points: tuple[float, ...] = parameter(
+        (0.1, 0.2), "eviction points, shares of the cache from its young end, increasing", range=(0.0, 1.0)
     )
-    cap: int = field(default=3, metadata={"doc": "largest value of the use counter", "range": (1, 15)})
-    ghost: float = field(
-        default=0.9, metadata={"doc": "point evictions for which an object is remembered, as a share of the cache", "range": (0.0, 10.0)}
-    )
-    reinsert: Literal["body", "head"] = field(
-        default="body", metadata={"doc": "where a used tail goes: the young end of the body, or of the whole queue"}
-    )
+    cap: int = parameter(3, "largest value of the use counter", range=(1, 15))
+    ghost: float = parameter(0.9, "point evictions for which an object is remembered, as a share of the cache", range=(0.0, 10.0))
+    reinsert: Literal["body", "head"] = parameter("body", "where a used tail goes: the young end of the body, or of the whole queue")
 
     def validate(self) -> None:
         """The points increase strictly inside (0, 1), and there are at most 13."""
@@ -148,7 +145,7 @@ def _join(numbers, held, where, slot, cells, queues, segment, o, uses):
 
 @part
 def _restore(log, numbers, i, o, held, where, slot, stamp, cells, queues, segments):
-    """Brings segments and cache within their sizes again when o, in its queue or about to join one, is counted in."""
+    """Shrinks segments and cache to their sizes after o was counted in, whether it is in its queue already or about to join it."""
     capacity, body = numbers[CAPACITY], len(segments) - 1
     j = 0
     while True:

@@ -1,7 +1,7 @@
-"""LFU: who was used least since it came leaves; among equals, who has had that count longest.
+"""LFU: the object that was used least since it came leaves, and among equals the one that has had its count longest.
 
-Counting finds what is popular and ignores scans, but what was popular long ago stays. The count starts anew each time an object
-comes in. Objects of equal count form a list, and the lists are linked in order of count, so every step is O(1): a use moves an
+Counting finds popular objects and ignores scans, but an object that was popular long ago stays. The count starts anew each time an object
+comes in. Objects of equal count form a list, and the lists are linked in the order of their counts, so every step is O(1): a use moves an
 object to the next list.
 
 K. Shah, A. Mitra, D. Matani: An O(1) algorithm for implementing the LFU cache eviction scheme, 2010.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import append, fetch_ahead, hold, kernel, part, size_at, size_of, unlink
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, slot, before, aft
 
 @part
 def _use(numbers, slot, before, after, count, first, last, lower, higher, o):
-    """One use more: o goes to the list of the next count; alone in its list, it takes the list along."""
+    """Counts a use: o moves to the list of the next count, or takes its list along if it is alone in it."""
     b = slot[o]
     up = higher[b]
     fits = up != NONE and count[up] == count[b] + 1
@@ -100,7 +100,7 @@ def _remove(numbers, held, slot, before, after, first, last, lower, higher, o):
 
 @part
 def _new_list(numbers, count, first, last, lower, higher, below, times):
-    """A list for count `times` right above list `below` (NONE: at the bottom)."""
+    """A list for count `times` right above list `below`, or at the bottom for NONE."""
     b = numbers[FREE]
     if b == NONE:
         b = numbers[EVER]

@@ -1,38 +1,36 @@
-"""LIRS: who was used twice in a short while stays, however long ago; everyone else shares one hundredth of the cache.
+"""LIRS: an object that was used twice within a short time stays, however long ago; all others share one hundredth of the cache.
 
-What counts is the distance between the last two uses (inter-reference recency), not the last use. Stack S holds objects by last
-use. The low-distance objects (LIR) have most of the cache; its oldest member closes S. All others (HIR) are cached only while
-they are in the short queue Q; those in S are remembered after they leave Q. A HIR object used while in S has shown a distance
-shorter than the oldest LIR object's: the two change roles. S is cut to twice the capacity by forgetting who left longest ago. An
-object larger than Q is not taken in.
+The distance between the last two uses (inter-reference recency) decides, and not the last use. Stack S holds objects by their last use.
+The low-distance objects (LIR) have most of the cache, and the oldest of them closes S. All others (HIR) are cached only while they are in
+the short queue Q, and those in S are remembered after they leave Q. A HIR object that is used while it is in S has shown a shorter
+distance than the oldest LIR object, so the two change roles. S is cut to twice the capacity by forgetting the objects that left longest
+ago. An object larger than Q is not admitted.
 
-A use of a cached HIR object that is not in S puts it on S again and changes no roles. libCacheSim also demotes the oldest LIR
-object then; `demote=True` does the same.
+A use of a cached HIR object that is not in S puts it on S again and changes no roles. libCacheSim also demotes the oldest LIR object
+then, and `demote=True` does the same.
 
-S. Jiang, X. Zhang: LIRS: an efficient low inter-reference recency set replacement policy to improve buffer cache performance.
-SIGMETRICS 2002.
+S. Jiang, X. Zhang: LIRS: an efficient low inter-reference recency set replacement policy to improve buffer cache performance. SIGMETRICS
+2002.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
 @dataclass(frozen=True)
 class Lirs(Policy):
     """Low inter-reference recency set."""
 
-    hir: float = field(
-        default=0.01, metadata={"doc": "share of the cache for objects of high inter-reference recency", "range": (0.0001, 0.5)}
-    )
-    demote: bool = field(
-        default=False, metadata={"doc": "a use of a cached object outside S also demotes the oldest LIR object, as in libCacheSim"}
-    )
+    hir: float = parameter(0.01, "share of the cache for objects of high inter-reference recency", range=(0.0001, 0.5))
+    demote: bool = parameter(False, "whether a use of a cached object outside S also demotes the oldest LIR object, as in libCacheSim")
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""
@@ -100,7 +98,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, stack_slot
 
 @part
 def _settle(log, numbers, i, held, where, slot, cells, queues, v, room):
-    """Puts v into Q, then demotes LIR objects to Q until they take no more than `room`; a LIR object is left at the bottom of S."""
+    """Puts v into Q, then demotes LIR objects to Q until they fit `room`; a LIR object is left at the bottom of S."""
     while True:
         if v != NOBODY:
             size = size_of(held, v)

@@ -1,6 +1,6 @@
-"""LRU: who was not asked for longest leaves.
+"""LRU: the object that was not asked for longest leaves.
 
-An object asked for now is likely to be asked for again soon, so every use makes it the youngest. That is what costs: every hit
+An object that is asked for now is likely to be asked for again soon, so every use makes it the youngest. This has a price: every hit
 rewrites the queue, under a lock where threads share the cache, and one scan through many objects flushes it.
 
 P. J. Denning, The working set model for program behavior, Communications of the ACM 11(5), 1968.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)

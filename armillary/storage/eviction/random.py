@@ -1,7 +1,7 @@
-"""Random: anyone may leave.
+"""Random: any cached object may leave.
 
-No bookkeeping on hits and no order to keep: what is left of a policy when it knows nothing. It cannot be fooled by loops, on
-which LRU never hits.
+It does no bookkeeping on hits and keeps no order, so it shows what is left of a policy that knows nothing. Loops, on which LRU never
+hits, cannot mislead it.
 
 L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966.
 """
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import fetch_ahead, hold, kernel, part, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)
 class Random(Policy):
-    """Evicts a cached object drawn uniformly; equal techniques draw equally in every run."""
+    """Evicts a cached object that is drawn uniformly; equal techniques draw the same objects in every run."""
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""

@@ -1,33 +1,34 @@
-"""S3-FIFO: most objects are asked for once, so let them prove themselves in a small queue.
+"""S3-FIFO: most objects are asked for once, so a small queue lets them prove themselves.
 
-A new object enters `small` (a tenth of the cache). Used often enough before it reaches the end, it moves to `main`; otherwise it
-leaves, and only its number is remembered in `ghost`. An object that returns while remembered goes straight to `main`, a CLOCK
-with a counter up to three. No queue is reordered on a hit: a hit only counts. Until the first eviction newcomers that find
-`small` full go to `main`: nothing is evicted from a cache that has room.
+A new object enters `small` (a tenth of the cache). If it is used often enough before it reaches the end, it moves to `main`; otherwise it
+leaves, and only its number is remembered in `ghost`. An object that returns while it is remembered goes straight to `main`, which is a
+CLOCK with a counter of up to three. No queue is reordered on a hit, because a hit only counts. Until the first eviction, newcomers that
+find `small` full go to `main`, so nothing is evicted from a cache that has room.
 
-An object larger than `small` is not taken in (it would flush `small` for one request). Ghosts count their bytes where sizes
-count.
+An object larger than `small` is not admitted, because it would flush `small` for one request. Ghosts count their bytes where sizes count.
 
 FIFO queues are all you need for cache eviction. SOSP 2023.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
 @dataclass(frozen=True)
 class S3Fifo(Policy):
     """Three queues: small, main and ghost."""
 
-    small: float = field(default=0.1, metadata={"doc": "share of the cache for newcomers", "range": (0.001, 0.9)})
-    ghost: float = field(default=0.9, metadata={"doc": "objects remembered after they left, as a share of the cache", "range": (0.0, 10.0)})
-    threshold: int = field(default=2, metadata={"doc": "uses in the small queue that earn a place in the main one", "range": (1, 15)})
+    small: float = parameter(0.1, "share of the cache for newcomers", range=(0.001, 0.9))
+    ghost: float = parameter(0.9, "objects remembered after they left, as a share of the cache", range=(0.0, 10.0))
+    threshold: int = parameter(2, "uses in the small queue that earn a place in the main one", range=(1, 15))
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""
@@ -88,7 +89,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, cell
 
 @part
 def _evict_main(log, numbers, i, held, where, slot, cells, queues):
-    """Lets the oldest of main go round while they have uses left; the first without leaves."""
+    """Lets the oldest objects of main go round while they have uses left; the first one without leaves."""
     while queues[MAIN, SIZE] > 0:
         v = pop(cells, queues, MAIN, held)
         uses = min(where[v] & 15, ROUNDS)
@@ -103,7 +104,7 @@ def _evict_main(log, numbers, i, held, where, slot, cells, queues):
 
 @part
 def _evict_small(log, numbers, i, held, where, slot, cells, queues):
-    """Moves the oldest of small to main while they have earned it, their counters cleared; the first that has not leaves."""
+    """Moves the oldest objects of small to main while they were used enough, with cleared counters; the first other one leaves."""
     while queues[SMALL, SIZE] > 0:
         v = pop(cells, queues, SMALL, held)
         if where[v] & 15 >= numbers[THRESHOLD]:

@@ -1,8 +1,8 @@
-"""SIEVE: a hand sweeps the queue and takes whoever was not used, wherever it stands.
+"""SIEVE: a hand sweeps the queue and evicts the first object that was not used, wherever it is.
 
-A hit sets a bit. When room is needed, the hand walks from old to young, clears the bits that it meets and evicts the first object
-without one; at the young end it starts again at the old end. Unlike CLOCK, survivors keep their place: newcomers meet the hand
-early and leave fast unless they are used, while proven objects stay behind it, out of its way.
+A hit sets a bit. When room is needed, the hand walks from old to young, clears the bits that it meets and evicts the first object without
+one; at the young end it starts again at the old end. Unlike in CLOCK, survivors keep their place. Newcomers therefore meet the hand early
+and leave fast unless they are used, while proven objects stay behind it.
 
 SIEVE is simpler than LRU: an efficient turn-key eviction algorithm for web caches. NSDI 2024.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..queue import FIRST, HOLE, MASK, OLD, SIZE, YOUNG, close_holes, fetch_ahead, hold, kernel, leave, oldest, part, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,36 @@
-"""SLRU: several LRU queues one above the other; every hit lifts an object by one.
+"""SLRU: several LRU queues one above the other, where every hit lifts an object by one queue.
 
-Newcomers enter the lowest segment, so what is asked for once is gone soon; an object has to be used again and again to reach the
-top. A segment that is overfull passes its oldest object down, and what falls out of the lowest leaves. While there is room, a
-newcomer enters the lowest segment that has some. An object larger than a segment is not taken in.
+Newcomers enter the lowest segment, so an object that is asked for once soon leaves, and only repeated uses take an object to the top. A
+segment that is overfull passes its oldest object down, and an object that falls out of the lowest segment leaves. While there is room, a
+newcomer enters the lowest segment that has some. An object larger than a segment is not admitted.
 
 R. Karedla, J. S. Love, B. G. Wherry: Caching strategies to improve disk system performance, IEEE Computer 27(3), 1994.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record
 
 
 @dataclass(frozen=True)
 class Slru(Policy):
     """Segmented LRU with equal segments."""
 
-    segments: int = field(default=4, metadata={"doc": "segments of equal size; no more than the cache has objects", "range": (1, 15)})
+    segments: int = parameter(4, "segments of equal size, at most as many as the cache has objects", range=(1, 15))
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""
         capacity = self.checked(capacity)
         segments = min(self.segments, capacity)
         share = capacity // segments
-        # The lowest may hold all, the others one object more than their share for a moment.
+        # The lowest segment may hold everything, and the others hold one object more than their share for a moment.
         rings = [Ring(capacity), *(Ring(share + 1) for _ in range(segments - 1))]
         tables = {"where": Table(np.uint8), "slot": Table(np.int32)}
         return State(_run, capacity, sized=sized, tables=tables, rings=rings, numbers=[share, 0])

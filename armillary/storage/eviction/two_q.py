@@ -1,30 +1,30 @@
-"""2Q: newcomers wait in a short queue; only who returns after leaving it gets into the LRU queue.
+"""2Q: newcomers wait in a short queue, and only objects that return after leaving it enter the LRU queue.
 
-Hits in the short queue A1in do not count: they belong to the same burst. What falls out of it is remembered in A1out, and an
-object asked for while it is remembered has shown that it is wanted over a longer time: it enters Am, which is LRU. An object
-larger than A1in is not taken in.
+Hits in the short queue A1in do not count, because they belong to the same burst. Objects that fall out of it are remembered in A1out. An
+object that is asked for while it is remembered has shown that it is wanted over a longer time, so it enters Am, which is LRU. An object
+larger than A1in is not admitted.
 
 T. Johnson, D. Shasha: 2Q: a low overhead high performance buffer management replacement algorithm. VLDB 1994.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, part, pop, push, size_at, size_of
-from .policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
+from .simulation.policy import CAPACITY, DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
 @dataclass(frozen=True)
 class TwoQ(Policy):
     """A first-in-first-out queue in front of an LRU queue."""
 
-    a1in: float = field(default=0.25, metadata={"doc": "share of the cache for newcomers", "range": (0.001, 0.5)})
-    a1out: float = field(
-        default=0.5, metadata={"doc": "objects remembered after they left A1in, as a share of the cache", "range": (0.0, 10.0)}
-    )
+    a1in: float = parameter(0.25, "share of the cache for newcomers", range=(0.001, 0.5))
+    a1out: float = parameter(0.5, "objects remembered after they left A1in, as a share of the cache", range=(0.0, 10.0))
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""

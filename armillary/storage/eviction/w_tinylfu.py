@@ -1,40 +1,38 @@
-"""W-TinyLFU: a newcomer gets into the main cache only if it is asked for more often than whom it would replace.
+"""W-TinyLFU: a newcomer enters the main cache only if it is asked for more often than the object that it would replace.
 
-Everything enters a small LRU window, so that a burst can be served at once. Who falls out of the window is a candidate: while the
-main cache is full, it must have a higher estimated frequency than the main cache's own victim, or it leaves. The main cache is an
-SLRU of two segments: probation, and protected for what was used there. Frequencies come from a count-min sketch, four rows of
-4-bit counters that remember objects whether they are cached or not; all are halved after ten requests for each object of the
-cache, so the sketch forgets.
+Everything enters a small LRU window, so that a burst can be served at once. An object that falls out of the window is a candidate: while
+the main cache is full, it must have a higher estimated frequency than the main cache's own victim, or it leaves. The main cache is an
+SLRU of two segments, probation and protected, where protected holds objects that were used in probation. Frequencies come from a
+count-min sketch of four rows of 4-bit counters that remember objects whether they are cached or not. All counters are halved after ten
+requests per object of the cache, so the sketch forgets.
 
-With bytes, a candidate must beat every victim that it needs the room of, one after the other, and an object larger than the
-window is a candidate at once; `object_bytes` says how many objects to expect. One larger than the main cache is not taken in.
+With bytes, a candidate must beat every victim whose room it needs, one after another, and an object larger than the window is a candidate
+at once; `object_bytes` says how many objects to expect. An object larger than the main cache is not admitted.
 
 G. Einziger, R. Friedman, B. Manes: TinyLFU: a highly efficient cache admission policy. ACM Transactions on Storage 13(4), 2017.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.parameters import parameter
+
 from ..queue import SIZE, fetch_ahead, hold, kernel, leave, oldest, part, pop, push, size_at, size_of
-from .policy import DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
+from .simulation.policy import DELETE, LOOKUP, MOVES, OWN, Policy, Ring, State, Table, is_use, operation_at, record, whole
 
 
 @dataclass(frozen=True)
 class WTinyLfu(Policy):
     """An LRU window, a frequency filter and a segmented LRU."""
 
-    window: float = field(default=0.01, metadata={"doc": "share of the cache for the window", "range": (0.0, 0.99)})
-    protected: float = field(default=0.8, metadata={"doc": "share of the main cache that is protected", "range": (0.0, 0.99)})
-    period: float = field(
-        default=10.0, metadata={"doc": "requests for each object of the cache after which counters are halved", "range": (1.0, 1000.0)}
-    )
-    counters: int = field(default=4, metadata={"doc": "counters in each row for each object of the cache; 4 is 8 bytes", "range": (1, 64)})
-    object_bytes: int = field(
-        default=4096, metadata={"doc": "expected bytes of an object, to size the sketch where sizes count", "range": (1, 2**40)}
-    )
+    window: float = parameter(0.01, "share of the cache for the window", range=(0.0, 0.99))
+    protected: float = parameter(0.8, "share of the main cache that is protected", range=(0.0, 0.99))
+    period: float = parameter(10.0, "requests per object of the cache after which counters are halved", range=(1.0, 1000.0))
+    counters: int = parameter(4, "counters in each row per object of the cache; 4 counters take 8 bytes", range=(1, 64))
+    object_bytes: int = parameter(4096, "expected bytes of an object, to size the sketch where sizes count", range=(1, 2**40))
 
     def start(self, capacity: int, *, sized: bool = False) -> State:
         """An empty cache of `capacity` objects, or bytes if `sized`."""
@@ -98,7 +96,7 @@ def _run(objects, sizes, operations, hits, log, numbers, held, where, slot, name
 
 @part
 def _admit(log, numbers, i, held, where, slot, name, cells, queues, sketch, candidate):
-    """The candidate, in no queue now, enters probation if it beats whom it would replace; else it leaves."""
+    """Lets the candidate, which is in no queue now, enter probation if it beats the objects that it would replace; else it leaves."""
     size = size_of(held, candidate)
     often = _estimate(numbers, sketch, name, candidate)
     while size <= numbers[MAIN_SIZE] and queues[PROBATION, SIZE] + queues[PROTECTED, SIZE] + size > numbers[MAIN_SIZE]:
@@ -124,7 +122,7 @@ def _join(numbers, held, where, slot, cells, queues, q, o):
 
 @part
 def _counter(numbers, name, o, row):
-    """The counter of object o in this row: a byte holds two."""
+    """The counter of object o in this row, where a byte holds two counters."""
     own = name[o]
     h = np.uint64(o if own == OWN_NUMBER else own) + np.uint64(1)
     h = (h + np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xD6E8FEB86659FD93)
@@ -143,7 +141,7 @@ def _estimate(numbers, sketch, name, o):
 
 @part
 def _count(numbers, sketch, name, o):
-    """One more request for o, in every row; all counters are halved when their time has come."""
+    """Counts one request for o in every row, and halves all counters when it is time."""
     for row in range(ROWS):
         at = _counter(numbers, name, o, row)
         shift = 4 * (at & 1)

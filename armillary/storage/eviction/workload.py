@@ -1,10 +1,10 @@
-"""The requests that a cache is asked: a trace in memory, made from ids or by a seeded generator.
+"""The requests to a cache: a trace in memory, made from ids or by a seeded generator.
 
-A trace is an order of requests and nothing else: clock times are not kept, because no policy here looks at them. Files are read by
-`armillary.storage.eviction.readers`; both end in the same `Trace`.
+A trace is a sequence of requests. Clock times are not kept, because no policy here uses them. Files are read by
+`armillary.storage.eviction.readers`, which gives the same `Trace`.
 
 A generator is a mixture. Each component (`Zipf`, `OneHit`, `Burst`, `Loop`, `Scan`) has objects of its own and gets a share of the
-requests; whose turn it is at a request is drawn independently of all others. `built_in` has the nine named cases.
+requests, and the component of each request is drawn independently of all others. `built_in` has the nine named cases.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from armillary.errors import InputError, unknown
+from armillary.kernels import loop
 
 from ..idmap import IdMap
 
 LOOKUP, INSERT, DELETE = 0, 1, 2
 #: Requests in a block, unless asked otherwise.
 BLOCK_REQUESTS = 2**22
-#: Bytes of one object; a larger size in a trace is taken for a mistake.
+#: The most bytes of one object; a larger size in a trace is considered a mistake.
 MOST_BYTES = 2**40
 
 
@@ -103,7 +103,7 @@ class Block(Trace):
 NEVER = 2**63 - 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _next_access(objects, distinct):
     n = len(objects)
     following = np.empty(n, np.int64)
@@ -131,7 +131,7 @@ def from_ids(ids: Any, sizes: Any = None, *, name: str = "ids") -> Trace:
 
 
 def _words(ids: Any, name: str) -> tuple[np.ndarray, bool]:
-    """One uint64 an id that stands for it exactly, and whether it is the id itself."""
+    """One uint64 per id that represents it exactly, and whether it is the id itself."""
     array = _flat(ids, name)
     if array.dtype.kind in "iu":
         if array.dtype.kind == "i" and len(array) and array.min() < 0:
@@ -153,7 +153,7 @@ def _words(ids: Any, name: str) -> tuple[np.ndarray, bool]:
 
 
 def _flat(ids: Any, name: str) -> np.ndarray:
-    """`ids` as a one-dimensional array without copying it where that can be."""
+    """`ids` as a one-dimensional array, without a copy where possible."""
     if hasattr(ids, "null_count") and ids.null_count():
         raise InputError(f"found {ids.null_count()} missing values; expected an id in every row", where=name)
     if isinstance(ids, str | bytes) or (not hasattr(ids, "__array__") and not isinstance(ids, Sequence)):
@@ -183,7 +183,7 @@ def _sizes(sizes: Any, requests: int, name: str) -> np.ndarray:
 
 
 def at_least_one(sizes: np.ndarray, where: str, *, warn: bool = True) -> np.ndarray:
-    """`sizes` with every 0 made 1 (in place), said once: an object of no bytes would fit any cache."""
+    """`sizes` with every 0 made 1 in place and one warning, because an object of no bytes would fit any cache."""
     empty = sizes == 0
     if empty.any():
         if warn:
@@ -194,7 +194,7 @@ def at_least_one(sizes: np.ndarray, where: str, *, warn: bool = True) -> np.ndar
     return sizes
 
 
-#: Random numbers drawn at a time; part of what makes a seed mean one trace, so it never changes.
+#: Random numbers drawn at a time. It must never change, because the trace of a seed depends on it.
 _DRAW = 2**18
 
 
@@ -203,7 +203,7 @@ class Zipf:
     """Independent references: rank r of `objects` is asked for with probability proportional to r^-alpha.
 
     With `drift_every` > 0 the map from rank to object shifts by `drift_step` objects each time that many requests of the trace
-    have passed: object = (rank + drift_step · ⌊request / drift_every⌋) mod objects. What was coldest becomes hottest, the rest
+    have passed: object = (rank + drift_step · ⌊request / drift_every⌋) mod objects. The coldest objects become the hottest, and the rest
     slides down.
     """
 
@@ -234,14 +234,14 @@ class Zipf:
 
 @dataclass(frozen=True)
 class OneHit:
-    """Fresh objects: every request is for one that is never asked for again."""
+    """Fresh objects, each of which is asked for once."""
 
     share: float
 
     run = 1
 
     def ids(self, rng: np.random.Generator, turns: np.ndarray) -> tuple[np.ndarray, int]:
-        """One id a request, in order; `rng` is not used."""
+        """One id per request, in order; `rng` is not used."""
         return np.arange(len(turns), dtype=np.int32), len(turns)
 
 
@@ -249,8 +249,8 @@ class OneHit:
 class Burst:
     """Objects that live once: each gets Geometric(1/mean) accesses at exponential gaps of mean window/mean requests, then none.
 
-    At its turn the component serves the access that has been due longest; only when none is due does a new object appear. So its
-    share of the requests is exact, and an access may come a few turns later than its gap says.
+    At its turn the component serves the access that has been due longest, and a new object appears only when none is due. Its share
+    of the requests is therefore exact, and an access may come a few turns later than its gap says.
     """
 
     share: float
@@ -306,7 +306,7 @@ class Scan:
         return positive("length", self.length)
 
     def ids(self, rng: np.random.Generator, turns: np.ndarray) -> tuple[np.ndarray, int]:
-        """One id a request, in order; `rng` is not used."""
+        """One id per request, in order; `rng` is not used."""
         return np.arange(len(turns), dtype=np.int32), len(turns)
 
 
@@ -342,7 +342,7 @@ def object_sizes(rng: np.random.Generator, objects: int, mu: float = 8.5, sigma:
 
 
 def _turns(rng: np.random.Generator, requests: int, shares: np.ndarray, runs: np.ndarray) -> np.ndarray:
-    """uint8[requests]: whose turn it is. A component that keeps the turn for a run is drawn that much less often."""
+    """uint8[requests]: the component of each request. A component that keeps its turn for a run is drawn that much less often."""
     turn_of = np.empty(requests, np.uint8)
     if len(shares) == 1:
         turn_of[:] = 0
@@ -356,7 +356,7 @@ def _turns(rng: np.random.Generator, requests: int, shares: np.ndarray, runs: np
     return turn_of
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _deal(uniform, below, runs, turn_of, done):
     for u in uniform:
         k = 0
@@ -370,7 +370,7 @@ def _deal(uniform, below, runs, turn_of, done):
     return done
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _ranks(uniform, above, guide, ranks):
     # The first rank whose cumulated probability exceeds u; guide[⌊u·n⌋] is at most that rank, on average less than one short.
     n = len(guide)
@@ -381,7 +381,7 @@ def _ranks(uniform, above, guide, ranks):
         ranks[i] = rank
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _bursts(turns, gaps, accesses, ids, due, left, who, waiting, appeared):
     # due/left/who[:waiting] is a binary heap by due time: accesses to come of the bursts that go on.
     for i in range(len(turns)):
@@ -419,7 +419,7 @@ def _bursts(turns, gaps, accesses, ids, due, left, who, waiting, appeared):
     return waiting, appeared
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _relabel(objects, space):
     # In place: ids in order of first appearance.
     label = np.full(space, -1, np.int32)

@@ -1,4 +1,4 @@
-"""Networks of caching routers: where, and on which memory tier, does a copy earn its keep?
+"""Networks of caching routers, in which a copy must pay for itself at its node and on its memory tier.
 
 from armillary.storage.icn import CostBased, built_in, generate, Prices
 network = generate(built_in("abilene"), Prices(), rng, contents=1000, requests=100_000, warm=20_000, alpha=0.8, share=0.01)

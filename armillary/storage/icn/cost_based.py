@@ -1,34 +1,37 @@
-"""Cost-based caching: a copy must earn its keep, at the one node and tier of the delivery path where its balance is best, or nowhere.
+"""cost-based: a copy is made at the one node and tier of the delivery path where its balance is best, and only if it pays for itself.
 
-From the paper: one cost model (depreciation, bandwidth, energy, service levels) for tiers and replication. Our design: the estimator of
-rates, what the packets carry, the eviction by value density, and expiry.
+The paper gives one cost model (depreciation, bandwidth, energy, service levels) for tiers and replication. The estimator of rates, the
+content of the packets, eviction by value density and expiry are our design.
 
-1. Every node keeps the rate at which requests for a content reach it, halved every `half_life`: exactly for what it holds, else in a
-   sketch.
-2. A request gathers, at each node it passes, that rate and what room on each tier would cost there: its writing and the balance of what it
-   would push out.
-3. Where it is served, the balance of a copy at each node v and tier t of the way back is
-   stay·(rate·[move + serve(u) + late(u) − serve(t) − late(v)] − hold(t)) − bid(v, t). The best one above zero is made, else none.
-4. A tier that needs room gives up the copy of least value for its size among a sample; it sinks a tier where that pays, else it goes.
-5. Every eighth hit asks whether a tier up pays; every `sweep` seconds what costs more to hold than it saves goes, room or not.
+1. Every node estimates the rate at which requests for a content reach it, with counts that are halved every `half_life` seconds. The
+   rate is exact for contents that the node holds, and comes from a sketch for all others.
+2. At each node that it passes, a request gathers that rate and the price of room on each tier, which is the cost of writing plus the
+   balance of the copies that would be pushed out.
+3. Where the request is served, the balance of a copy at each node v and tier t of the way back is
+   stay·(rate·[move + serve(u) + late(u) − serve(t) − late(v)] − hold(t)) − bid(v, t). The best balance above zero makes a copy.
+4. A tier that needs room gives up the copy of least value for its size among a sample. The copy sinks by one tier if that pays, and is
+   dropped otherwise.
+5. Every eighth hit asks whether the next tier up pays. Every `sweep` seconds, copies that cost more to hold than they save are dropped,
+   even if there is room.
 
 Ait Oucheggou, Rubini, Battou, Boukhobza: Cache Less to Save More: A Cost-Based Distributed Caching Strategy for ICN. IEEE CLUSTER, 2025.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind
 from armillary.kernels import kernel, part
+from armillary.parameters import parameter
 
-from .billing import Report
-from .caches import empty
-from .replay import accounted, delivered, draw, dropped, moved, nearest_copy, report, stored, tables, way
-from .strategy import Strategy
+from .pricing.billing import Report
+from .simulation.caches import empty
+from .simulation.replay import accounted, delivered, draw, dropped, moved, nearest_copy, report, stored, tables, way
+from .simulation.strategy import Strategy
 from .workload import Network
 
 _ROWS = 4
@@ -38,51 +41,49 @@ _FAIR = Kind("fair")
 
 @dataclass(frozen=True)
 class CostBased(Strategy):
-    """Copies where their balance is positive and best."""
+    """Copies where their balance is best and positive (CLUSTER 2025)."""
 
     claims: ClassVar[tuple[Claim, ...]] = (
         *(
             Claim(
                 "cost_per_GB", over=rival, by=Gain(percent=(19.15, None)), on=_FAIR, honest=(10.0, None), part=3.0,
-                says=f"19.15 % cheaper on average: over {rival}", why="our prices, topologies and demand are not the paper's",
+                says=f"19.15 % cheaper than {rival} on average", why="our prices, topologies and demand are not the paper's",
             )
             for rival in _RIVALS
         ),
         Claim(
             "cost_per_GB", over=_RIVALS, by=Gain(percent=(45.19, None)), on=_FAIR, aggregate="max", honest=(25.0, None), part=10.0,
-            says="up to 45.19 % cheaper (over the best rival of each case)", why="our prices, topologies and demand are not the paper's",
+            says="up to 45.19 % cheaper than the best rival of each case", why="our prices, topologies and demand are not the paper's",
         ),
         Claim(
             "shaken_cost_per_GB", over=_RIVALS, by=Gain(percent=(10.0, None)), on=_FAIR,
-            says="cheaper too where every price turns out three times higher or lower than was thought (over the best rival; ours)",
+            says="still cheaper than the best rival when every price turns out three times higher or lower than assumed (ours)",
         ),
         *(
             Claim(
                 "hit_ratio", over=rival, by=Gain(percent=(8.11, None)), on=_FAIR, honest=(3.0, None), part=0.5,
-                says=f"8.11 % more hits on average: over {rival}", why="our prices, topologies and demand are not the paper's",
+                says=f"8.11 % more hits than {rival} on average", why="our prices, topologies and demand are not the paper's",
             )
             for rival in ("lce", "lcd", "lce-tiers")
         ),
         *(
             Claim(
                 "latency_ms", over=rival, by=Gain(percent=(9.01, None)), on=_FAIR, honest=(3.0, None), part=0.5,
-                says=f"9.01 % sooner on average: over {rival}", why="our prices, topologies and demand are not the paper's",
+                says=f"answers 9.01 % sooner than {rival} on average", why="our prices, topologies and demand are not the paper's",
             )
             for rival in ("lce", "lcd", "lce-tiers")
         ),
     )  # fmt: skip
 
-    half_life: float = field(default=600.0, metadata={"doc": "seconds after which a request counts half", "range": (1e-3, None)})
-    stay: float = field(default=3600.0, metadata={"doc": "seconds that copies are thought to stay, to begin with", "range": (1e-3, None)})
-    copies: int = field(default=1, metadata={"doc": "most copies made by one delivery", "range": (1, 64)})
-    sample: int = field(default=16, metadata={"doc": "copies looked at for a victim; 0 looks at all", "range": (0, 4096)})
-    sweep: float = field(default=60.0, metadata={"doc": "seconds between two looks for what is not worth holding", "range": (1e-3, None)})
-    routing: str = field(
-        default="path", metadata={"doc": "who serves: the first on the way or the nearest", "choices": ("path", "nearest")}
-    )
+    half_life: float = parameter(600.0, "seconds after which a request counts half", range=(1e-3, None))
+    stay: float = parameter(3600.0, "seconds that copies are expected to stay, before there is experience", range=(1e-3, None))
+    copies: int = parameter(1, "most copies that one delivery makes", range=(1, 64))
+    sample: int = parameter(16, "copies among which a victim is chosen; 0 means all", range=(0, 4096))
+    sweep: float = parameter(60.0, "seconds between two searches for copies that are not worth holding", range=(1e-3, None))
+    routing: str = parameter("path", "which copy serves: the first one on the path or the nearest one", choices=("path", "nearest"))
 
     def simulate(self, network: Network) -> Report:
-        """Runs the requests."""
+        """Runs the requests, and counts what they used."""
         links, tally = tables(network)
         caches = empty(network.capacity, network.catalogue.size)
         c, r, each, prices = network.catalogue, network.requests, network.prices.per_byte(), network.prices
@@ -101,7 +102,7 @@ class CostBased(Strategy):
 
 
 class Money(NamedTuple):
-    """$/(B·s) to hold, $/B to write and serve by tier; penalties by class; $/B for the energy of a hop; the tiers' mean stays (seconds)."""
+    """$/(B·s) to hold and $/B to write and serve by tier, penalties by class, $/B for the energy of a hop, and mean stays in seconds."""
 
     hold: np.ndarray
     write: np.ndarray
@@ -113,7 +114,7 @@ class Money(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room that the loop needs: one entry for each vertex of a path, for each tier, and for each copy of a sample."""
+    """Scratch arrays of the loop: one entry per vertex of a path, per tier, or per copy of a sample."""
 
     path: np.ndarray
     rate: np.ndarray
@@ -143,7 +144,7 @@ def _cell(content, row, width):
 
 @part
 def _sketched(sketch, node, content, adds):
-    """Adds to the estimate of a content that a node does not hold (conservatively), or raises it to −adds: the estimate."""
+    """The estimate for a content that a node does not hold, after `adds` was added conservatively, or after it was raised to −adds."""
     width = sketch.shape[2]
     least = np.inf
     for row in range(_ROWS):
@@ -162,7 +163,7 @@ def _rate(k, s, now, half_life):
 
 @part
 def _worth(k, m, s, tier, size, now, half_life):
-    """$/s that a copy saves on a tier, holding paid."""
+    """$/s that a copy saves on a tier, net of the cost of holding it."""
     return _rate(k, s, now, half_life) * (k.saves[s] - m.serve[tier] * size) - m.hold[tier] * size
 
 
@@ -194,7 +195,7 @@ def _least(k, m, node, tier, sizes, sample, now, half_life, state):
 
 @kernel
 def _bid(k, m, work, node, tier, size, sizes, sample, now, half_life, state):
-    """What room for `size` bytes costs on a tier now: the writing, and the balance of what would have to go."""
+    """The price of room for `size` bytes on a tier now: the cost of writing plus the balance of the copies that would be pushed out."""
     cost = m.write[tier] * size
     need = k.used[node, tier] + size - k.room[node, tier]
     count = k.copies[node, tier]
@@ -203,7 +204,7 @@ def _bid(k, m, work, node, tier, size, sizes, sample, now, half_life, state):
     looks = count if sample == 0 or count <= sample else sample
     u, state = draw(state)
     start, step = np.int64(u * count), count // looks
-    # Of the sample, by value for size, as much as makes room; where it is not enough, the rest is taken to be like it.
+    # The copies of least value for their size make room; where the sample is too small, the rest is assumed to be like it.
     value, weight = work.value, work.weight
     for j in range(looks):
         s = k.member[k.first[node, tier] + (start + j * step) % count]
@@ -227,7 +228,7 @@ def _bid(k, m, work, node, tier, size, sizes, sample, now, half_life, state):
 
 @kernel
 def _room(k, a, m, work, sketch, scale, node, tier, size, sizes, sample, half_life, state):
-    """Makes room on a tier by letting the copies of least value sink, or go: the next state."""
+    """Makes room on a tier by letting the copies of least value sink or go; returns the next random state."""
     tiers = k.room.shape[1]
     at, needs, comes = work.waits[0], work.waits[1], work.waits[2]
     depth = 0
@@ -260,7 +261,7 @@ def _room(k, a, m, work, sketch, scale, node, tier, size, sizes, sample, half_li
 
 @part
 def _forgotten(k, a, m, sketch, scale, s, size, now, half_life):
-    """A copy goes; the sketch keeps its rate."""
+    """Drops a copy, whose rate the sketch keeps."""
     known = _rate(k, s, now, half_life) * scale
     _left(k, a, m, s)
     if known > 0:
@@ -286,7 +287,7 @@ def _requests(half_life, copies, sample, sweep, nearest, state, nodes, links, a,
         size, service, origin = sizes[content], services[content], nodes + origins[content]
         accounted(a, now, r >= warm)
         if (now - begin) / half_life > 500.0:
-            # The sketch holds rates times 2^(time/half_life), so that nothing need be decayed; before that overflows it is scaled back.
+            # The sketch holds rates times 2^(time/half_life), so nothing has to decay; it is scaled back before that overflows.
             back = 2.0 ** (-(now - begin) / half_life)
             for node in range(nodes):
                 for row in range(_ROWS):
@@ -372,7 +373,7 @@ def _requests(half_life, copies, sample, sweep, nearest, state, nodes, links, a,
             if gain > 0:
                 bid, state = _bid(k, m, work, v, up, size, sizes, sample, now, half_life, state)
                 if gain > bid:
-                    # Out of its own tier first: what sinks to make room may need it.
+                    # The copies that sink to make room may need the room that this copy leaves.
                     state = _room(k, a, m, work, sketch, scale, v, up, size, sizes, sample, half_life, state)
                     s = k.where[v, content]
                     if s >= 0 and k.tier[s] == tier:

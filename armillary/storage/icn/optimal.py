@@ -1,4 +1,10 @@
-"""The cheapest standing placement when all rates are known: an integer program, for small networks. It sees the future: a bound."""
+"""optimal: the cheapest standing placement when all rates are known, found by an integer program for small networks.
+
+Each possible copy is a binary variable, and each pair of receiver and content is served from the cheapest copy on its path or from the
+origin. It sees the future, so it is a bound and no strategy.
+
+Huangfu, Hall: Parallelizing the dual revised simplex method. Mathematical Programming Computation, 2018 (HiGHS).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +17,18 @@ from scipy.sparse import coo_array
 
 from armillary.arena import NotForThisCase
 
-from .billing import Report
-from .replay import NOWHERE, on_path, tables
-from .strategy import Strategy
+from .pricing.billing import Report
+from .simulation.replay import NOWHERE, on_path, tables
+from .simulation.strategy import Strategy
 from .workload import Network
 
-#: Copies to decide upon (contents × nodes × tiers) beyond which HiGHS is not asked.
+#: The most possible copies (contents × nodes × tiers) for which the integer program is solved.
 _LARGEST = 2000
 
 
 @dataclass(frozen=True)
 class Optimal(Strategy):
-    """The cheapest standing placement, by HiGHS (Huangfu, Hall: Parallelizing the dual revised simplex method, 2018)."""
+    """The cheapest standing placement, found by HiGHS (2018)."""
 
     oracle: ClassVar[bool] = True
 
@@ -30,7 +36,7 @@ class Optimal(Strategy):
         """Places the copies once, then runs the requests."""
         n, tiers = network.capacity.shape
         if n * tiers * len(network.catalogue) > _LARGEST:
-            raise NotForThisCase(f"takes up to {_LARGEST} contents times nodes times tiers")
+            raise NotForThisCase(f"takes networks with at most {_LARGEST} contents times nodes times tiers")
         return on_path(network, NOWHERE, placed=best_placement(network))
 
 
@@ -95,7 +101,7 @@ def best_placement(network: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray
     matrix = coo_array((values, (rows, columns)), shape=(len(low), len(cost))).tocsr()
     whole = np.zeros(len(cost), np.int64)
     whole[: len(copies)] = 1
-    # Scaled, or differences of nanodollars would be within the solver's tolerance.
+    # Without scaling, differences of nanodollars would be within the solver's tolerance.
     weights = np.array(cost) / max(max(cost), 1e-300)
     found: Any = milp(
         weights, constraints=LinearConstraint(matrix, low, high), integrality=whole, bounds=Bounds(0, 1), options={"mip_rel_gap": 0}

@@ -1,4 +1,4 @@
-"""What is asked for, where and when: a catalogue of contents and a stream of requests."""
+"""The work of a network: a catalogue of contents and a stream of requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.workloads import draw, poisson, zipf_shares
 
-from .prices import Prices
-from .topology import Topology
+from .pricing.prices import Prices
+from .simulation.topology import Topology
 
 KIB, MIB = 2**10, 2**20
 #: Size classes of built-in contents: share of requests, median bytes, spread of the logarithm.
@@ -21,7 +22,7 @@ CLASSES = (0.10, 0.30, 0.60)
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Contents 0…m−1: bytes (int64), class of service (int8) and origin (int32, which of the topology's)."""
+    """Contents 0…m−1 with their bytes (int64), class of service (int8) and origin (int32, an index of the topology's origins)."""
 
     size: np.ndarray
     service: np.ndarray
@@ -34,7 +35,7 @@ class Catalogue:
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """n requests in order of time: seconds (float64), receiver (int32, a node) and content (int32). The first `warm` are not billed."""
+    """Requests in order of time: seconds (float64), receiver (int32, a node) and content (int32). The first `warm` are not billed."""
 
     time: np.ndarray
     receiver: np.ndarray
@@ -72,7 +73,7 @@ class Network:
 
 
 def shared_out(topology: Topology, catalogue: Catalogue, prices: Prices, share: float) -> np.ndarray:
-    """int64[n, tiers]: caches of `share` of the catalogue's bytes in all, the same on every node."""
+    """int64[n, tiers]: bytes of each node's caches, which are equal and together hold `share` of the catalogue's bytes."""
     each = share * float(catalogue.size.sum()) / len(topology)
     return np.tile([int(each * tier.share) for tier in prices.tiers], (len(topology), 1)).astype(np.int64)
 
@@ -81,7 +82,7 @@ def generate(
     topology: Topology, prices: Prices, rng: np.random.Generator, *, contents: int, requests: int, warm: int, alpha: float, share: float,
     rate: float = 2.0,
 ) -> Network:  # fmt: skip
-    """Independent Zipf references, Poisson arrivals of `rate` requests/s at every receiver, contents of three sizes and classes."""
+    """Independent Zipf requests that arrive at `rate` per second at every receiver (Poisson), for contents of three sizes and classes."""
     kind = rng.choice(len(SIZES), contents, p=[row[0] for row in SIZES])
     size = np.empty(contents, np.int64)
     for k, (_, median, spread) in enumerate(SIZES):
@@ -92,10 +93,9 @@ def generate(
         rng.choice(len(prices.classes), contents, p=_shares(len(prices.classes))).astype(np.int8),
         rng.integers(0, len(topology.origins), contents).astype(np.int32),
     )
-    popularity = (1.0 + np.arange(contents)) ** -alpha
-    drawn = np.searchsorted(np.cumsum(popularity / popularity.sum()), rng.random(requests)).clip(0, contents - 1)
+    drawn = draw(rng, np.cumsum(zipf_shares(contents, alpha)), requests, side="left")
     asked = Requests(
-        np.cumsum(rng.exponential(1 / (rate * len(topology.receivers)), requests)),
+        poisson(rng, requests, rate * len(topology.receivers)),
         rng.choice(topology.receivers, requests).astype(np.int32),
         drawn.astype(np.int32),
         warm,

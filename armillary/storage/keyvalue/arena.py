@@ -1,29 +1,30 @@
-"""Which in-memory hash table answers most lookups a second for my key type, table size and miss rate, on this processor?"""
+"""Which in-memory hash table answers most lookups per second for my key type, table size and miss rate, on this processor?"""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Metric, NotForThisCase
+from armillary.arena import Arena, Case, Metric, NotForThisCase, Result, parameter
 from armillary.errors import InputError
+from armillary.timing import Stopwatch
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
+    from armillary.result import Place
 
-    from .table import Map
+    from .tables.map import Map
     from .workload import Work
 
 _SPEED, _FILL, _LINES, _FLOATS = (frozenset({name}) for name in ("speed", "fill", "lines", "floats"))
 
 keyvalue = Arena(
     "storage/keyvalue",
-    question="Which in-memory hash table answers most lookups a second for my key type, table size and miss rate, on this CPU?",
+    question="Which in-memory hash table answers most lookups per second for my key type, table size and miss rate, on this CPU?",
     metrics=[
         Metric("lookups_per_s", unit="1/s", better="higher", kind="measured", on=_SPEED, doc="median pass over shuffled queries"),
         Metric("inserts_per_s", unit="1/s", better="higher", kind="measured", on=_SPEED, doc="a build from nothing, keys in random order"),
@@ -37,10 +38,10 @@ keyvalue = Arena(
     ],
     techniques={
         "simd3": ".simd3:Simd3",
-        "one-hash": ".layout_rivals:OneHash",
-        "two-hash": ".layout_rivals:TwoHash",
-        "three-hash": ".layout_rivals:ThreeHash",
-        "three-regions": ".layout_rivals:ThreeRegions",
+        "one-hash": ".one_hash:OneHash",
+        "two-hash": ".two_hash:TwoHash",
+        "three-hash": ".three_hash:ThreeHash",
+        "three-regions": ".three_regions:ThreeRegions",
         "linear": ".linear:Linear",
         "robin-hood": ".robin_hood:RobinHood",
         "cuckoo": ".cuckoo:Cuckoo",
@@ -95,34 +96,54 @@ def cases(scale: str) -> Iterator[Case]:
     yield Case("published-size@miss-90", _make, what, frozenset({"speed", "full-size", "miss-90"}))
 
 
-@keyvalue.read
-def read(
-    path: Path,
-    *,
-    column: str = "",
-    values: str = "",
-    queries: str = "",
-    miss: tuple[float, ...] = (0.0, 0.5, 0.9),
-    load: float = LOAD,
-) -> Iterator[Case]:
-    """A column of keys (.npy, .parquet, .arrow, .csv).
+@dataclass(frozen=True)
+class Reading:
+    """Which columns of a file are keys and values, and what is asked."""
 
-    `column` names the keys (the first one otherwise), `values` the column of values (row numbers otherwise), `queries` a file of queries
-    in the order in which they come; without it, queries are drawn from the keys with these miss rates.
-    """
-    if not 0 < load <= 0.97:
-        raise InputError(f"found {load}; expected above 0 and at most 0.97", where="--load")
-    if any(not 0 <= share <= 1 for share in miss) or not miss:
-        raise InputError(f"found {list(miss)}; expected shares from 0 to 1", where="--miss")
-    how: dict[str, Any] = {"column": column, "values": values, "queries": queries, "load": load}
-    # Read whole now: what is wrong with a file is said before anything is run or written.
-    _file(path, path.stat().st_mtime_ns, column, values, queries)
-    kinds = frozenset({"speed", "file"})
-    if queries:
-        yield Case(path.name, _load, {**how, "miss": None}, kinds, source=path)
-        return
-    for share in miss:
-        yield Case(f"{path.name}@miss-{100 * share:g}", _load, {**how, "miss": share}, kinds, source=path)
+    column: str = parameter("", "the column of keys; the first one if empty")
+    values: str = parameter("", "the column of values; row numbers if empty")
+    queries: str = parameter("", "a file of queries in the order in which they come; without it they are drawn from the keys", file=True)
+    miss: tuple[float, ...] = parameter((0.0, 0.5, 0.9), "shares of the drawn queries that miss", range=(0.0, 1.0))
+    load: float = parameter(LOAD, "entries per slot at which tables are built", range=(0.01, 0.97))
+
+    def validate(self) -> None:
+        """At least one miss rate."""
+        if not self.miss:
+            raise InputError("found none; expected shares from 0 to 1", where="--miss")
+
+
+@keyvalue.read(Reading)
+def read(path: Path, how: Reading) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """A column of keys (.npy, .parquet, .arrow, .csv), perhaps with values and a file of queries."""
+    from .tables.keys import as_keys
+    from .workload import read_column, read_values
+
+    keys = read_column(path, how.column)
+    if not len(keys):
+        raise InputError("found no rows; expected keys", where=str(path))
+    asked = None
+    if how.queries:
+        if not Path(how.queries).exists():
+            raise InputError("no such file", where=how.queries)
+        asked = as_keys(read_column(Path(how.queries)), keys.dtype, how.queries)
+    return keys, read_values(path, how.values) if how.values else None, asked
+
+
+@keyvalue.own_cases
+def own_cases(loaded: tuple[np.ndarray, Any, np.ndarray | None], name: str, how: Reading) -> Iterator[Case]:
+    """The queries of the file, or drawn ones at each miss rate."""
+    for share in how.miss if loaded[2] is None else (None,):
+        label = name if share is None else f"{name}@miss-{100 * share:g}"
+        yield Case(label, _own, {"miss": share, "load": how.load}, frozenset({"speed", "file"}))
+
+
+@keyvalue.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A hundred keys in a CSV file, and queries of which half miss."""
+    keys, asked = folder / "keys.csv", folder / "queries.csv"
+    keys.write_text("key\n" + "".join(f"{7 * i + 1}\n" for i in range(100)))
+    asked.write_text("key\n" + "".join(f"{7 * (i // 2) + 1 + i % 2}\n" for i in range(200)))
+    return keys, {"queries": str(asked)}
 
 
 @keyvalue.run
@@ -141,11 +162,10 @@ def run(technique: Map, case: Case) -> dict[str, float]:
     if "lines" in case.kinds:
         return {"lines_per_lookup": _lines(technique, work, load)}
     _compile(technique, work.keys.dtype.name, work.values.dtype.name)
-    start = time.perf_counter()
-    table = technique.build(work.keys, work.values, load)
-    built = time.perf_counter() - start
+    with Stopwatch() as watch:
+        table = technique.build(work.keys, work.values, load)
     n = max(1, len(work.keys))
-    return {"lookups_per_s": _timed(table, work), "inserts_per_s": n / built, "bytes_per_key": table.nbytes / n}
+    return {"lookups_per_s": _timed(table, work), "inserts_per_s": n / watch.seconds, "bytes_per_key": table.nbytes / n}
 
 
 def _built(technique: Map, work: Work, load: float) -> Any:
@@ -154,14 +174,14 @@ def _built(technique: Map, work: Work, load: float) -> Any:
 
 
 def _timed(table: Any, work: Work) -> float:
-    """Lookups a second: the median of five passes, of three once they took a second."""
+    """Lookups per second: the median of five passes, or of three once they took a second."""
     import numpy as np
 
     seconds: list[float] = []
     while len(seconds) < PASSES and not (len(seconds) >= FEWER_PASSES and sum(seconds) > ENOUGH_SECONDS):
-        start = time.perf_counter()
-        table.get_many(work.queries)
-        seconds.append(time.perf_counter() - start)
+        with Stopwatch() as watch:
+            table.get_many(work.queries)
+        seconds.append(watch.seconds)
     return len(work.queries) / float(np.median(seconds))
 
 
@@ -203,25 +223,16 @@ def _compile(technique: Map, keys: str, values: str) -> None:
 
 @keyvalue.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Lookups a second over the miss rate for each key type, and failures over the load for each distribution."""
-    from armillary.figures import panels
+    """Lookups per second over the miss rate by key type, and failures over the load by distribution."""
 
-    figures = []
-    for prefix, metric, title, x in (
-        ("uniform-", "lookups_per_s", "Lookups a second over the miss rate, by key type", "misses, %"),
-        ("fill-", "insert_failure_rate", "Share of insertions without a free candidate, by load", "load"),
-    ):
-        names = [name for name in result.cases if name.startswith(prefix)]
-        lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
-        for technique in result.techniques:
-            medians = result.medians(technique, metric)
-            for name in names:
-                if name in medians:
-                    panel, point = _panel(name)
-                    lines.setdefault(panel, {}).setdefault(technique, []).append((point, medians[name]))
-        if lines:
-            figures.append(panels(lines, title, x, metric, log_y=prefix == "uniform-"))
-    return figures
+    def of(prefix: str) -> Place:
+        return lambda case, facts: _panel(case) if case.startswith(prefix) else None
+
+    speed, failures = "Lookups per second over the miss rate, by key type", "Share of insertions without a free candidate, by load"
+    return [
+        *result.panels(speed, "lookups_per_s", of("uniform-"), x="misses, %", y="lookups_per_s", log_y=True),
+        *result.panels(failures, "insert_failure_rate", of("fill-"), x="load", y="insert_failure_rate"),
+    ]
 
 
 def _panel(name: str) -> tuple[str, float]:
@@ -249,34 +260,16 @@ def _make_floats(case: Case, rng: np.random.Generator) -> tuple[Work, Work]:
 
 
 def _make_keys(case: Case, rng: np.random.Generator) -> np.ndarray:
-    from .keys import bits_of
+    from .tables.keys import bits_of
     from .workload import distinct_keys
 
     return rng.permutation(bits_of(distinct_keys(case.parameters["distribution"], case.parameters["dtype"], case.parameters["n"], rng)))
 
 
-def _load(case: Case, rng: np.random.Generator) -> Work:
-    assert case.source is not None
-    p = case.parameters
-    keys, values, queries = _file(case.source, case.source.stat().st_mtime_ns, p["column"], p["values"], p["queries"])
+def _own(case: Case, rng: np.random.Generator) -> Work:
     from .workload import own_queries, own_work
 
-    asked = own_queries(keys, p["miss"], max(QUERIES["small"], min(len(keys), QUERIES["large"])), rng) if queries is None else queries
+    keys, values, asked = case.loaded
+    if asked is None:
+        asked = own_queries(keys, case.parameters["miss"], max(QUERIES["small"], min(len(keys), QUERIES["large"])), rng)
     return own_work(keys, values, asked)
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed_ns: int, column: str, values: str, queries: str) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    from .keys import as_keys
-    from .workload import read_column, read_values
-
-    keys = read_column(path, column)
-    if not len(keys):
-        raise InputError("found no rows; expected keys", where=str(path))
-    asked = None
-    if queries:
-        other = Path(queries)
-        if not other.exists():
-            raise InputError("no such file", where=queries)
-        asked = as_keys(read_column(other), keys.dtype, queries)
-    return keys, read_values(path, values) if values else None, asked

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buckets import AHEAD, SEEDS, fmix64, scaled, touch
-from .keys import aligned, empty_of
-from .probe import LINE, first_lane, kernel, match4, part, prefetch
-from .table import KernelTable, Map, slots_for
+from .tables.buckets import AHEAD, SEEDS, fmix64, scaled, touch
+from .tables.keys import aligned, empty_of
+from .tables.map import KernelTable, Map, slots_for
+from .tables.probe import LINE, first_lane, kernel, match4, part, prefetch
 
 SLOTS = 4
 MOST_STEPS = 500

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buckets import AHEAD, SEEDS, fmix64, scaled, touch
-from .keys import aligned, empty_of
-from .probe import LINE, kernel, part, prefetch
-from .table import KernelTable, Map, slots_for
+from .tables.buckets import AHEAD, SEEDS, fmix64, scaled, touch
+from .tables.keys import aligned, empty_of
+from .tables.map import KernelTable, Map, slots_for
+from .tables.probe import LINE, kernel, part, prefetch
 
 SEED = np.uint64(SEEDS[0])
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.np.numpy_support import from_dtype
 from numba.typed import Dict
 
-from .table import Map
+from armillary.kernels import loop
+
+from .tables.map import Map
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ def allocated_bytes() -> int:
     return int(now.uordblks + now.hblkhd)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _insert_many(held, keys, values):
     for i in range(len(keys)):
         held[keys[i]] = values[i]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _get_many(held, queries, default, out, found):
     for i in range(len(queries)):
         value = held.get(queries[i])

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.errors import InputError
 
-from .table import Map
+from .tables.map import Map
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .table import Map
+from .tables.map import Map
 
 
 @dataclass(frozen=True)

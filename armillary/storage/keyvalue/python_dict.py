@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .table import Map
+from .tables.map import Map
 
 BLOCK = 1 << 20
 

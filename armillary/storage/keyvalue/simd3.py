@@ -14,20 +14,15 @@ Accelerating Key-Value Data Structures Using AVX-512 SIMD Extensions. IEEE CLUST
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from armillary.arena import Claim, Gain, Kind, Parity
+from armillary.parameters import parameter
 
-from . import buckets as kernels
-from .buckets import SIDE, STASH
-from .keys import aligned, empty_of
-from .layout import LayoutName, buckets_in, layout_of
-from .probe import LINE, isa
-from .simd_map import SimdMap
-from .table import Map, Table
+from .tables.bucket_map import BucketMap
+from .tables.layout import LayoutName
+from .tables.probe import isa
 
 _HOST = isa()
 _LAYOUTS = ("one-hash", "two-hash", "three-hash", "three-regions")
@@ -35,48 +30,6 @@ _LOADS = tuple(Kind("fill", f"load-{load}") for load in ("0.8", "0.85", "0.9", "
 _WIDE = None if _HOST == "AVX-512" else f"a processor with AVX-512 (this one has {_HOST})"
 _SMALL = f"table that is smaller than 550 M entries ({_HOST})"
 _WHY = "our own Robin Hood and Swiss tables in the same run instead of C++ libraries on the authors' machine"
-
-
-class BucketMap(Map):
-    """A map over 64-byte buckets: a layout, and SimdMap for the rest."""
-
-    layout: ClassVar[LayoutName]
-    primary: float = 0.9
-    insert: Literal["first-fit", "two-choice"] = "first-fit"
-    threads: int = 1
-
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> SimdTable:
-        """A SimdMap of this layout."""
-        made = SimdMap(keys, values, load, primary=self.primary, insert=self.insert, layout=self.layout, threads=self.threads)
-        return SimdTable(made)
-
-    def failure_rate(self, keys: np.ndarray, load: float) -> float:
-        """Share of distinct keys without a free candidate, before any stash or growth; counted while a table is filled."""
-        lanes = LINE // keys.itemsize
-        layout = layout_of(self.layout, max(1, round(len(keys) / (load * lanes))), self.primary)
-        table = aligned(buckets_in(layout) * lanes + STASH, keys.dtype, empty_of(keys.dtype))
-        state = np.zeros(SIDE + 2, np.int64)
-        return float(kernels.count_failures(table, layout, state, self.insert == "two-choice", keys)) / max(1, len(keys))
-
-
-@dataclass(frozen=True)
-class SimdTable(Table):
-    """A SimdMap as the arena asks it."""
-
-    map: SimdMap
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the map."""
-        return self.map.nbytes
-
-    def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
-        return self.map.get_many(queries, default)
-
-    def mean_lines(self, queries: np.ndarray) -> float:
-        """Distinct 64-byte lines that a lookup reads, values included."""
-        return sum(self.map.lines(queries))
 
 
 @dataclass(frozen=True)
@@ -116,8 +69,6 @@ class Simd3(BucketMap):
         ),
     )  # fmt: skip
 
-    primary: float = field(default=0.9, metadata={"doc": "share of the buckets in the large region", "range": (0.05, 0.99)})
-    insert: Literal["first-fit", "two-choice"] = field(
-        default="first-fit", metadata={"doc": "two-choice fails more rarely, but a miss reads three lines"}
-    )
-    threads: int = field(default=1, metadata={"doc": "threads for build and lookups", "range": (1, 1024)})
+    primary: float = parameter(0.9, "share of the buckets in the large region", range=(0.05, 0.99))
+    insert: Literal["first-fit", "two-choice"] = parameter("first-fit", "two-choice fails more rarely, but a miss reads three lines")
+    threads: int = parameter(1, "threads for build and lookups", range=(1, 1024))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buckets import touch
-from .probe import LINE, kernel
-from .table import Map
+from .tables.buckets import touch
+from .tables.map import Map
+from .tables.probe import LINE, kernel
 
 
 @dataclass(frozen=True)

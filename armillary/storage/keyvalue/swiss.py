@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .buckets import AHEAD, SEEDS, fmix64, scaled, touch
-from .keys import aligned
-from .probe import LINE, first_lane, kernel, match_tags, part, prefetch
-from .table import KernelTable, Map, slots_for
+from .tables.buckets import AHEAD, SEEDS, fmix64, scaled, touch
+from .tables.keys import aligned
+from .tables.map import KernelTable, Map, slots_for
+from .tables.probe import LINE, first_lane, kernel, match_tags, part, prefetch
 
 GROUP = 16
 FREE = 0x80

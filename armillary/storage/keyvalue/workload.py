@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.errors import InputError, unknown
 
-from .keys import KEY_TYPES, as_bits, as_keys, as_values, bits_of, row_numbers
+from .tables.keys import KEY_TYPES, as_bits, as_keys, as_values, bits_of, row_numbers
 
 DISTRIBUTIONS = ("uniform", "dense", "clustered", "unit")
 RUN = 64

@@ -1,4 +1,4 @@
-"""Metadata engines on byte-addressable devices: a store of records by directory to use, and its rivals to compare it with.
+"""Metadata engines on byte-addressable devices: a store that can be used by itself, and its rivals.
 
 from armillary.storage.metadata import MetadataStore
 store = MetadataStore.scan("/data", "data.meta")

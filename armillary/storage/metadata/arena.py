@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Constant, Metric
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
 from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .engine import MetadataEngine
+    from .simulation.engine import MetadataEngine
     from .workload import Work
 
 _STATS, _LISTS, _CREATES = (frozenset({name}) for name in ("stats", "lists", "creates"))
@@ -24,18 +22,20 @@ metadata = Arena(
     "storage/metadata",
     question="Which metadata engine serves creates, stats and listings fastest on a byte-addressable CXL device with pages inside?",
     metrics=[
-        Metric("ops_per_s", unit="1/s", better="higher", kind="simulated", doc="24 × 16 clients in a closed loop, without the first tenth"),
-        Metric("latency_us", unit="µs", better="lower", kind="simulated", doc="mean, with 5 µs of network each way"),
-        Metric("latency_p99_us", unit="µs", better="lower", kind="simulated"),
+        Metric("ops_per_s", unit="1/s", better="higher", kind="simulated",
+               doc="operations of 24 × 16 clients in a closed loop, without the first tenth"),
+        Metric("latency_us", unit="µs", better="lower", kind="simulated", doc="mean latency, with 5 µs of network each way"),
+        Metric("latency_p99_us", unit="µs", better="lower", kind="simulated", doc="99th percentile of the latency"),
         Metric("stat_us", unit="µs", better="lower", kind="simulated", on=_STATS, doc="mean latency of stat and open"),
         Metric("listing_us", unit="µs", better="lower", kind="simulated", on=_LISTS, doc="mean latency of readdirplus"),
         Metric("create_us", unit="µs", better="lower", kind="simulated", on=_CREATES, doc="mean latency of create"),
         Metric("granules_per_op", better="lower", kind="measured", steady=True,
-               doc="distinct granules that an operation touches on the real layout"),
-        Metric("device_hit_ratio", better="higher", kind="simulated", scale="difference", doc="granules found in the device's cache"),
+               doc="distinct granules that an operation touches in the real layout"),
+        Metric("device_hit_ratio", better="higher", kind="simulated", scale="difference",
+               doc="share of granules that are found in the device's cache"),
         Metric("write_amplification", better="lower", kind="measured", steady=True, on=_CREATES,
-               doc="device bytes written per byte of names and attributes changed"),
-        Metric("cpu_ns_per_op", unit="ns", better="lower", kind="measured", doc="our own engine's code, on one thread"),
+               doc="bytes that the device writes per byte of names and attributes changed"),
+        Metric("cpu_ns_per_op", unit="ns", better="lower", kind="measured", doc="CPU time of our own engine's code on one thread"),
     ],
     techniques={
         "ext4": ".ext4:Ext4",
@@ -47,18 +47,17 @@ metadata = Arena(
     baseline="nova",
     tradeoff=("granules_per_op", "ops_per_s"),
     constants=(
-        Constant("device", "4 KiB granules; 0.7 µs first line, 0.02 µs further ones; 25 µs miss, 16 fills; 1.5 GB/s back; 0.3 µs fence", "",
-                 "order of magnitude of public characterisations of DRAM-cached flash modules"),
+        Constant("device", "4 KiB granules; 0.7 µs for the first line, 0.02 µs for each further one; 25 µs per miss, 16 fills at once; "
+                 "1.5 GB/s write-back; 0.3 µs fence", "", "order of magnitude of public characterisations of DRAM-cached flash modules"),
         Constant("software", "ext4 4.5 µs and 0.8 µs under its commit lock, nova and mdsec 1.6 µs, kv 2.5 µs", "", "ours"),
         Constant("network", "5", "µs each way", "ours"),
     ),
-    uses=("armillary.storage.queue", "armillary.storage.idmap"),
 )  # fmt: skip
 
 #: (files, timed operations) of a case.
 SIZES = {"tiny": (2_000, 6_000), "small": (100_000, 500_000), "large": (10_000_000, 50_000_000)}
-#: Bytes that a file's metadata is reckoned with when the device's cache is sized: a record and its share of a header.
-BYTES_A_FILE = 288
+#: Bytes of metadata per file by which the device's cache is sized: a record and its share of a header.
+BYTES_PER_FILE = 288
 CACHE = 1 / 8
 HANDLERS = 16
 _HAS = {"mdtest": _STATS | _LISTS | _CREATES, "loader": _STATS | _LISTS, "checkpoint": _CREATES, "mixed": _STATS | _LISTS | _CREATES}
@@ -66,7 +65,7 @@ _HAS = {"mdtest": _STATS | _LISTS | _CREATES, "loader": _STATS | _LISTS, "checkp
 
 @metadata.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Four kinds of work on the hybrid device, `mixed` on other granules and caches, and on a module without flash."""
+    """Four kinds of work on the hybrid device, and the mixture with other granules and caches and on a module without flash."""
     files, ops = SIZES[scale]
     for name in ("mixed", "loader", "mdtest", "checkpoint"):
         kinds = {name, *_HAS[name], *(("claim",) if name != "checkpoint" else ())}
@@ -84,32 +83,48 @@ def _case(title: str, name: str, files: int, ops: int, kinds: set[str], *, granu
     return Case(title, _generate, how, frozenset(kinds))
 
 
-@metadata.read
-def read(
-    path: Path, *, granule: int = 4096, cache: float = CACHE, device: str = "cxl-hybrid", ops: int = 100_000, lenient: bool = False,
-) -> Iterator[Case]:  # fmt: skip
-    """A folder, `find -printf` output (.txt, .tsv), a trace of operations (.csv, .parquet), or an mdtest command line (.mdtest).
+@dataclass(frozen=True)
+class Reading:
+    """The device on which the operations run, and how many are drawn for a tree that has none."""
 
-    A tree without operations gets `ops` of the mixture: stats, opens, listings, creates, unlinks. `lenient` counts operations on missing
-    paths instead of
-    refusing them. `cache` is the device's cache as a share of the metadata.
-    """
-    if not 0 < cache <= 64:
-        raise InputError(f"found {cache:g}; expected a share above 0", where="--cache")
-    if granule < 64 or granule > 16384 or granule & (granule - 1):
-        raise InputError(f"found {granule}; expected a power of two from 64 to 16384", where="--granule")
-    if not 1 <= ops <= 100_000_000:
-        raise InputError(f"found {ops}; expected 1 to 100,000,000", where="--ops")
-    from .device import device as device_named
+    granule: int = parameter(4096, "bytes of the device's granule", choices=[1 << bit for bit in range(6, 15)])
+    cache: float = parameter(CACHE, "the device's cache as a share of the metadata", range=(0, 64))
+    device: Literal["cxl-hybrid", "cxl-dram"] = parameter("cxl-hybrid", "flash behind a DRAM cache, or DRAM alone")
+    ops: int = parameter(100_000, "operations of the mixture that are drawn for a tree", range=(1, 100_000_000))
+    lenient: bool = parameter(False, "whether operations on missing paths are counted instead of refused")
 
-    device_named(device)
-    how: dict[str, Any] = {"granule": granule, "cache": cache, "device": device, "ops": ops, "lenient": lenient}
-    # Read whole now: what is wrong with a file is said before anything is run or written.
-    work = _file(path, _changed(path), ops, lenient)
-    kinds = {"file"}
+    def validate(self) -> None:
+        """A device has some cache."""
+        if self.cache == 0:
+            raise InputError("found 0; expected a share above 0", where="--cache")
+
+
+@metadata.read(Reading, folders=True)
+def read(path: Path, how: Reading) -> Work:
+    """A folder, `find -printf` output (.txt, .tsv), a trace of operations (.csv, .jsonl, .parquet), or an mdtest command line (.mdtest)."""
+    from .readers.formats import read_work
+
+    return read_work(path, ops=how.ops, lenient=how.lenient)
+
+
+@metadata.own_cases
+def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
+    """The operations on the chosen device."""
+    from .workload import CREATE, OPEN, READDIRPLUS, STAT
+
     done = set(work.ops[work.loaded :, 0].tolist())
-    kinds |= {kind for kind, wanted in (("stats", {1, 2}), ("lists", {8}), ("creates", {3})) if done & wanted}
-    yield Case(path.name, _load, {**how, "path": str(path)}, frozenset(kinds), source=path if path.is_file() else None)
+    kinds = {"file"} | {kind for kind, of in (("stats", {STAT, OPEN}), ("lists", {READDIRPLUS}), ("creates", {CREATE})) if done & of}
+    yield Case(name, parameters={"granule": how.granule, "cache": how.cache, "device": how.device}, kinds=frozenset(kinds))
+
+
+@metadata.example
+def example(folder: Path) -> Path:
+    """A trace in which two clients create, stat, rename, list and remove files."""
+    file = folder / "operations.csv"
+    rows = ["0,a,mkdir,/d,", "1,a,create,/d/x,", "2,b,create,/d/y,", "3,b,stat,/d/x,", "4,a,readdirplus,/d,", "5,a,rename,/d/x,/d/z",
+            "6,b,open,/d/z,", "7,b,unlink,/d/y,"]  # fmt: skip
+    file.write_text("time_s,client,op,path,path2\n" + "\n".join(rows) + "\n")
+    return file
 
 
 @metadata.run
@@ -117,16 +132,15 @@ def run(technique: MetadataEngine, case: Case) -> dict[str, float]:
     """Loads the tree, then sends the operations through the engine, the device and the queues."""
     import numpy as np
 
-    from .device import device as device_named
-    from .simulation import simulate
+    from .simulation.closed_loop import simulate
+    from .simulation.device import device as device_named
     from .workload import CREATE, OPEN, READDIRPLUS, STAT
 
     p = case.parameters
     work: Work = case.workload
-    _compiled(technique)
     named = device_named(p["device"])
-    device = named.sized(int(p["cache"] * BYTES_A_FILE * work.files), p["granule"])
-    engine = technique.start(work, int(p["cache"] * BYTES_A_FILE * work.files), granule=device.granule)
+    device = named.sized(int(p["cache"] * BYTES_PER_FILE * work.files), p["granule"])
+    engine = technique.start(work, int(p["cache"] * BYTES_PER_FILE * work.files), granule=device.granule)
     engine.load()
     found = simulate(engine, work, device, handlers=getattr(technique, "handlers", HANDLERS))
     latency = found.latency_us
@@ -149,63 +163,40 @@ def run(technique: MetadataEngine, case: Case) -> dict[str, float]:
 
 @metadata.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Operations a second over the granule and over the cache, on `mixed`."""
+    """Operations per second over the granule and over the cache, on `mixed`."""
     from armillary.figures import panels
 
-    places = {"mixed": ("granule", 4096.0), "granule": ("granule", 0.0), "cache": ("cache", 0.0)}
-    lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
-    for technique in result.techniques:
-        for case, value in result.medians(technique, "ops_per_s").items():
-            name, _, rest = case.partition("@")
-            if name != "mixed" or rest.startswith("cxl"):
-                continue
-            what, _, number = rest.partition("-")
-            if not rest:
-                lines.setdefault("cache", {}).setdefault(technique, []).append((CACHE, value))
-            panel, default = places[what or "mixed"]
-            x = default if not rest else 1 / float(number[2:]) if what == "cache" else float(number)
-            lines.setdefault(panel, {}).setdefault(technique, []).append((x, value))
-    for of_panel in lines.values():
-        for points in of_panel.values():
-            points.sort()
-    if not lines or all(len(points) < 2 for panel in lines.values() for points in panel.values()):
+    def over(what: str) -> dict[str, list[tuple[float | str, float]]]:
+        def place(case: str, facts: Mapping[str, Any]) -> tuple[str, float] | None:
+            shown = case == "mixed" or case.startswith(f"mixed@{what}")
+            return (what, facts["parameters"][what]) if shown else None
+
+        return result.lines("ops_per_s", place).get(what, {})
+
+    lines = {what: points for what in ("cache", "granule") if (points := over(what))}
+    if all(len(points) < 2 for panel in lines.values() for points in panel.values()):
         return []
-    return [panels(lines, "Operations a second on the mixture", "granule, B; cache, share of the metadata", "1/s", log_x=True)]
+    x = "granule in bytes, or cache as a share of the metadata"
+    return [panels(lines, "Operations per second on the mixture", x, "1/s", log_x=True)]
 
 
-def _generate(case: Case, rng: np.random.Generator) -> Work:
-    from .generate import generate
-
-    p = case.parameters
-    return generate(p["work"], rng, p["files"], p["ops"])
-
-
-def _load(case: Case, rng: np.random.Generator) -> Work:
-    path = Path(case.parameters["path"])
-    return _file(path, _changed(path), case.parameters["ops"], case.parameters["lenient"])
-
-
-def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-@functools.lru_cache(maxsize=2)
-def _file(path: Path, changed_ns: int, ops: int, lenient: bool) -> Work:
-    from .readers import read_work
-
-    return read_work(path, ops=ops, lenient=lenient)
-
-
-@functools.lru_cache
-def _compiled(technique: MetadataEngine) -> None:
-    """Compiles outside the clock."""
+@metadata.warm_up
+def warm_up(technique: MetadataEngine, case: Case) -> None:
+    """Four hundred operations, so that the clock sees no compilation."""
     import numpy as np
 
-    from .device import device
-    from .generate import generate
-    from .simulation import simulate
+    from .simulation.closed_loop import simulate
+    from .simulation.device import device
+    from .workload import generate
 
     few = generate("mixed", np.random.default_rng(0), 300, 400)
     engine = technique.start(few, 1 << 16)
     engine.load()
     simulate(engine, few, device().sized(1 << 16), handlers=getattr(technique, "handlers", HANDLERS))
+
+
+def _generate(case: Case, rng: np.random.Generator) -> Work:
+    from .workload import generate
+
+    p = case.parameters
+    return generate(p["work"], rng, p["files"], p["ops"])

@@ -1,20 +1,19 @@
-"""ext4: 4 KiB blocks in block groups, directories as hashed trees of blocks, a journal, and the host's page cache before it all.
+"""ext4: 4 KiB blocks in block groups, directories as hashed trees of blocks, a journal, and the host's page cache in front of everything.
 
-Inodes of 256 B fill the tables of their block group: a file goes to its directory's group, a directory to its parent's, top-level
-directories are spread over the groups with the most room (Orlov). A directory is one block of entries; when it is
-full, its blocks become leaves under an index of hashes, and a full leaf splits at the median hash. A change dirties the directory's block,
-its inode's block, the inode bitmap, the group descriptor and the
-inode's block. Every 32 operations or millisecond the journal's thread writes each dirty block once more, then a commit block; home they go
-when the journal is half full or the page must leave the cache. All device traffic is
-whole blocks.
+Inodes of 256 B fill the tables of their block group. A file goes to the group of its directory, a directory to the group of its parent,
+and top-level directories are spread over the groups with the most room (Orlov). A directory is one block of entries; when it is full, its
+blocks become leaves under an index of hashes, and a full leaf splits at the median hash. A change dirties the directory's block and its
+inode's block, the inode bitmap, the group descriptor and the inode's block. Every 32 operations or every millisecond, the journal's
+thread writes each dirty block once more and then a commit block. Blocks go home when the journal is half full or when the page must leave
+the cache. All device traffic is in whole blocks.
 
-Mathur et al., The new ext4 filesystem: current status and future plans, Linux Symposium 2007. The index has one level here (some 20,000
-files a directory).
+Mathur et al., The new ext4 filesystem: current status and future plans, Linux Symposium 2007. The index has one level here, for some
+20,000 files per directory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,9 +21,10 @@ import numpy as np
 from armillary.arena import NotForThisCase
 from armillary.errors import InputError
 from armillary.kernels import kernel, part
+from armillary.parameters import parameter
 
-from .accesses import FENCE, READ, WRITE, emit
-from .engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
+from .simulation.accesses import FENCE, READ, WRITE, emit
+from .simulation.engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
 from .workload import CHANGES, CREATE, LOOKUP, MKDIR, READDIR, READDIRPLUS, RENAME, SETATTR
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Ext4(NamedTuple):
     b: np.ndarray
     w: np.ndarray
     h: np.ndarray
-    #: Inode number of each object; directories' blocks and children in host memory only count.
+    #: The inode number of each object; a directory's blocks and children in host memory are only counts.
     inode: np.ndarray
     children: np.ndarray
     #: Free inodes, directories, next free inode and next free block of each group: what descriptors and bitmaps say.
@@ -65,15 +65,13 @@ class _Ext4(NamedTuple):
 
 @dataclass(frozen=True)
 class Ext4(MetadataEngine):
-    """ext4, Linux Symposium 2007, on a block device over the CXL module."""
+    """ext4 (Linux Symposium 2007) on a block device over the CXL module."""
 
-    page_cache: float = field(
-        default=0.5, metadata={"doc": "host page cache as a share of the device's cache (32 of 64 MiB)", "range": (0.01, 64)}
-    )
-    software_us: float = field(default=4.5, metadata={"doc": "software time of an operation", "range": (0, 100)})
-    commit_lock_us: float = field(default=0.8, metadata={"doc": "time of a change under the journal's lock", "range": (0, 100)})
-    group_commit: int = field(default=32, metadata={"doc": "changes in one commit at most", "range": (1, 10000)})
-    commit_ms: float = field(default=1.0, metadata={"doc": "milliseconds that a commit is put off at most", "range": (0.01, 10000)})
+    page_cache: float = parameter(0.5, "host page cache as a share of the device's cache (32 of 64 MiB)", range=(0.01, 64))
+    software_us: float = parameter(4.5, "microseconds of software time per operation", range=(0, 100))
+    commit_lock_us: float = parameter(0.8, "microseconds that a change holds the journal's lock", range=(0, 100))
+    group_commit: int = parameter(32, "most changes in one commit", range=(1, 10000))
+    commit_ms: float = parameter(1.0, "milliseconds after which a commit is written at the latest", range=(0.01, 10000))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> Ext4Engine:
         """A formatted, empty file system for this work."""
@@ -81,7 +79,7 @@ class Ext4(MetadataEngine):
 
 
 class Ext4Engine(Engine):
-    """The blocks of one piece of work."""
+    """The file system of one piece of work."""
 
     def __init__(self, work: Work, how: Ext4, cache_bytes: int) -> None:
         super().__init__(work)
@@ -128,7 +126,7 @@ class Ext4Engine(Engine):
         closing = np.flatnonzero(commits)
         commit_last = commits[closing]
         commit_first = np.concatenate([[0], commit_last[:-1]]) if len(closing) else commit_last
-        # A commit stands before the operation that follows the one that closed it.
+        # A commit comes before the operation that follows the one that closed it.
         order = np.argsort(np.concatenate([np.arange(n) * 2.0, closing * 2.0 + 1.0]), kind="stable")
         k = len(closing)
 
@@ -187,7 +185,7 @@ def _inode_at(s, inode):
 
 @kernel
 def _page(s, block, change, acc):
-    """Has a block in the page cache, newest; reads it if it is not, and takes note of a change for the journal."""
+    """Makes a block the most recent one of the page cache, reads it if it is missing, and notes a change for the journal."""
     f = s.frame_of[block] - 1
     if f < 0:
         if s.m[CACHED] < len(s.block_of):
@@ -245,7 +243,7 @@ def _newest(s, f):
 
 @kernel
 def _commit(s, acc):
-    """The journal's thread: a descriptor, every changed block, a commit block; then home with them if the journal is half full."""
+    """Writes a descriptor, every changed block and a commit block to the journal, and blocks home if the journal is half full."""
     journal = s.m[BASE] - JOURNAL_BLOCKS
     emit(acc, (journal + s.m[JOURNAL_AT] % JOURNAL_BLOCKS) * BLOCK, BLOCK, WRITE)
     s.m[JOURNAL_AT] += 1
@@ -490,8 +488,7 @@ def _remove(s, directory, entry, leaf, acc):
 
 @kernel
 def _orlov(s, parent):
-    """The group of a new directory: top-level ones go where there are fewest directories among groups with room, others to their
-    parent's."""
+    """The group of a new directory: the one with fewest directories among groups with room for top-level ones, else its parent's."""
     home = s.inode[parent] // INODES_A_GROUP
     if parent != 1:
         return home

@@ -1,28 +1,28 @@
-"""A key-value store under the file system: one record for each (directory, name), in a log-structured merge tree.
+"""kv: a key-value store under the file system, with one record per (directory, name) in a log-structured merge tree.
 
-A change goes to a log on the device (one append, one fence) and to a table in memory; a full table becomes a sorted run of 4 KiB blocks,
-four young runs are merged into the first level, and a level ten times as large as the one
-above takes it in. A lookup asks the table, then the runs, youngest first: a Bloom filter (10 bits a key) keeps it from most that cannot
-have the key, an index in memory leads to one
-block. A directory's records are neighbours (the key is its number and the name's hash), so a listing reads one range of every run. Merges
-run in the background. Blocks read are kept in a host cache.
+A change goes to a log on the device (one append, one fence) and to a table in memory. A full table becomes a sorted run of 4 KiB blocks,
+four young runs are merged into the first level, and each level is merged into the next one, which is ten times as large. A lookup asks
+the table and then the runs, youngest first. A Bloom filter (10 bits per key) spares it most runs that cannot have the key, and an index
+in memory leads to one block. A directory's records are neighbours, because the key is its number and the name's hash, so a listing reads
+one range of every run. Merges run in the background, and blocks that were read are kept in a host cache.
 
-Ren and Gibson, TableFS: enhancing metadata efficiency in the local file system, USENIX ATC 2013; InfiniFS, FAST 2022, keeps metadata so
-too. Our design: one run a level, whole levels merged at once.
+Ren and Gibson, TableFS: enhancing metadata efficiency in the local file system, USENIX ATC 2013; InfiniFS, FAST 2022, keeps metadata in
+the same way. One run per level and merging whole levels at once are our design.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from armillary.kernels import kernel, part
+from armillary.parameters import parameter
 
 from ..idmap import mix
-from .accesses import FENCE, READ, WRITE, emit
-from .engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
+from .simulation.accesses import FENCE, READ, WRITE, emit
+from .simulation.engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list
 from .workload import CREATE, MKDIR, READDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, UNLINK
 
 if TYPE_CHECKING:
@@ -40,13 +40,11 @@ GONE, FILE, FOLDER = 0, 1, 2
 
 @dataclass(frozen=True)
 class Kv(MetadataEngine):
-    """Metadata in a log-structured merge tree, as TableFS (2013) has it."""
+    """Metadata in a log-structured merge tree, as in TableFS (2013)."""
 
-    memtable: float = field(
-        default=0.125, metadata={"doc": "table in memory as a share of the device's cache (8 of 64 MiB)", "range": (0.001, 8)}
-    )
-    block_cache: float = field(default=0.5, metadata={"doc": "host cache of blocks as a share of the device's cache", "range": (0.001, 64)})
-    software_us: float = field(default=2.5, metadata={"doc": "software time of an operation", "range": (0, 100)})
+    memtable: float = parameter(0.125, "table in memory as a share of the device's cache (8 of 64 MiB)", range=(0.001, 8))
+    block_cache: float = parameter(0.5, "host cache of blocks as a share of the device's cache", range=(0.001, 64))
+    software_us: float = parameter(2.5, "microseconds of software time per operation", range=(0, 100))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> KvEngine:
         """An empty store for this work."""
@@ -92,7 +90,7 @@ class KvEngine(Engine):
         self.m[LOG_BYTES] = log_blocks * BLOCK
         self.frame_of, self.block_of = np.zeros(blocks, np.int32), np.zeros(frames, np.int64)
         self.newer, self.older = np.full(frames, -1, np.int32), np.full(frames, -1, np.int32)
-        #: Free stretches of blocks; young runs, youngest first; one run a level below them.
+        #: Free stretches of blocks; young runs, youngest first; one run per level below them.
         self._free = [(log_blocks, blocks - log_blocks)]
         self.young: list[_Run] = []
         self.levels: list[_Run | None] = []
@@ -100,7 +98,7 @@ class KvEngine(Engine):
         self._packed()
 
     def step(self, first: int, last: int) -> tuple[int, np.ndarray, Batch]:
-        """Does operations [first, last), or fewer if the table is full: then a flush and its merges follow in the background."""
+        """Does operations [first, last), or fewer if the table is full; a flush and its merges then follow in the background."""
         work, acc = self.work, self._accesses
         acc[0, 0] = 0
         ends = np.zeros(last - first, np.int64)
@@ -121,7 +119,7 @@ class KvEngine(Engine):
         return reached, acc[1 : 1 + acc[0, 0]].copy(), batch
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size): the runs from the oldest on, then the log."""
+        """(directory, name) → (id, mode, size), from the runs in the order of their age and then the log."""
         found: dict[tuple[int, bytes], tuple[int, int, int]] = {}
         places = [(run.first * BLOCK, run.blocks) for run in [*reversed([r for r in self.levels if r]), *reversed(self.young)]]
         for start, blocks in places:
@@ -210,7 +208,7 @@ class KvEngine(Engine):
         bloom = np.zeros(bits // 64 + 1, np.uint64)
         _encode(self.space, self.space.view(np.uint64), rows, text, first, keys, bloom)
         emit_many(acc, first * BLOCK, blocks * BLOCK, WRITE | FENCE)
-        # What the host had of these blocks is not theirs any more.
+        # The host cache must not keep the old content of these blocks.
         stale = self.frame_of[first : first + blocks]
         self.block_of[stale[stale > 0] - 1] = -1
         stale[:] = 0
@@ -242,7 +240,7 @@ def emit_many(acc: np.ndarray, offset: int, length: int, kind: int) -> None:
 
 @kernel
 def _blocks(sizes):
-    """Blocks for records of these sizes, none across two."""
+    """The blocks of records of these sizes, where no record crosses a block."""
     blocks, left = 0, 0
     for i in range(len(sizes)):
         if sizes[i] > left:
@@ -295,7 +293,7 @@ def _decode(w, first, blocks, rows):
 
 @kernel
 def _read_block(frame_of, block_of, newer, older, m, block, acc):
-    """Has a block in the host's cache; reads it from the device if it is not."""
+    """Makes a block the most recent one of the host's cache, and reads it from the device if it is missing."""
     f = frame_of[block] - 1
     if f < 0:
         if m[CACHED] < len(block_of):

@@ -1,31 +1,32 @@
-"""MDSec: everything in records of one small size, and every granule full of what is wanted together, the children of one directory.
+"""mdsec: everything is a record of one small size, and each granule is full of records that are wanted together, the children of one
+directory.
 
-The device moves 4 KiB inside for the 64 to 256 bytes that a metadata service wants. So dentry and inode become one record of 256 B, a
-granule holds fifteen of them under one header, and a
-directory's granules hold its children and nobody else's: one fill serves a whole listing. Small directories share a granule with their
-siblings. Each handler owns its directories, so no lock stands between parallel
-clients; what concerns two handlers goes by an intent record.
+The device moves 4 KiB inside for the 64 to 256 bytes that a metadata service wants. Therefore dentry and inode become one record of 256
+B, a granule holds fifteen of them under one header, and the granules of a directory hold only its own children, so that one fill serves a
+whole listing. Small directories share a granule with their siblings. Each handler owns its directories, so parallel clients need no
+locks, and operations that concern two handlers use an intent record.
 
 Bridging Metadata Service and CXL: A Metadata-grained and Directory-aware Storage Engine for Distributed Storage Systems, IEEE CLUSTER
-2025. One granularity, directory-aware placement and parallel handlers are
-the paper's; formats, numbers, crash ordering and the tags in host memory that tell which group to read are our design. Software time is
-set equal to NOVA's, so that the layout alone decides between the two.
+2025. One granularity, directory-aware placement and parallel handlers are the paper's. Formats, numbers, crash ordering and the tags in
+host memory that tell which group to read are our design. Software time is set equal to NOVA's, so that only the layout decides between
+the two.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .engine import Batch, Engine, MetadataEngine, access_list, plain_batch
+from .simulation.engine import Batch, Engine, MetadataEngine, access_list, plain_batch
 
 if TYPE_CHECKING:
-    from .groups import Layout
+    from .record_groups.groups import Layout
     from .workload import Work
 
 _ON = (Kind("claim"),)
@@ -33,25 +34,25 @@ _ON = (Kind("claim"),)
 
 @dataclass(frozen=True)
 class Mdsec(MetadataEngine):
-    """Bridging Metadata Service and CXL: A Metadata-grained and Directory-aware Storage Engine for Distributed Storage Systems."""
+    """Records of one size, grouped by directory, with parallel handlers (CLUSTER 2025)."""
 
-    handlers: int = field(default=16, metadata={"doc": "handlers, each of which owns its directories", "range": (1, 256)})
-    tiny: int = field(default=5, metadata={"doc": "most records of a directory that shares a group", "range": (0, 15)})
-    chain: int = field(default=16, metadata={"doc": "groups of a bucket before it splits", "range": (1, 64)})
-    extent: int = field(default=16, metadata={"doc": "groups of a directory's first extent", "range": (2, 256)})
-    software_us: float = field(default=1.6, metadata={"doc": "software time of an operation", "range": (0, 100)})
+    handlers: int = parameter(16, "handlers, each of which owns its directories", range=(1, 256))
+    tiny: int = parameter(5, "most records of a directory that shares a group", range=(0, 15))
+    chain: int = parameter(16, "groups of a bucket before it splits", range=(1, 64))
+    extent: int = parameter(16, "groups of a directory's first extent", range=(2, 256))
+    software_us: float = parameter(1.6, "microseconds of software time per operation", range=(0, 100))
 
     claims = (
         Claim("ops_per_s", over="ext4", by=Gain(percent=(258, None)), on=_ON, honest=(150, None), part=50,
-              says="258 % more operations a second than ext4", source="abstract; 25 nodes",
-              why="one device with order-of-magnitude constants: 2.5 times counts, 1.5 times in part"),
+              says="258 % more operations per second than ext4", source="abstract; 25 nodes",
+              why="one device with order-of-magnitude constants stands in, so 2.5 times counts as held and 1.5 times in part"),
         Claim("ops_per_s", over="nova", by=Gain(percent=(53, None)), on=_ON, honest=(25, None), part=10,
-              says="53 % more operations a second than NOVA", source="abstract; 25 nodes",
-              why="one device with order-of-magnitude constants: 1.25 times counts, 1.1 times in part"),
+              says="53 % more operations per second than NOVA", source="abstract; 25 nodes",
+              why="one device with order-of-magnitude constants stands in, so 1.25 times counts as held and 1.1 times in part"),
         Claim("latency_us", over="ext4", by=Gain(percent=(46, None)), on=_ON, honest=(30, None), part=15,
-              says="46 % lower latency than ext4", source="abstract; 25 nodes", why="as above: 30 % lower counts"),
+              says="46 % lower latency than ext4", source="abstract; 25 nodes", why="as above, so 30 % lower counts as held"),
         Claim("latency_us", over="nova", by=Gain(percent=(11, None)), on=_ON, honest=(5, None), part=2,
-              says="11 % lower latency than NOVA", source="abstract; 25 nodes", why="as above: 5 % lower counts"),
+              says="11 % lower latency than NOVA", source="abstract; 25 nodes", why="as above, so 5 % lower counts as held"),
     )  # fmt: skip
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> MdsecEngine:
@@ -61,9 +62,11 @@ class Mdsec(MetadataEngine):
 
 def new_layout(group: int, *, groups: int, ids: int, directories: int, handlers: int, tiny: int, chain: int, extent: int,
                space: np.ndarray | None = None) -> Layout:  # fmt: skip
-    """An empty space of `groups` groups of `group` bytes, with its indexes; groups 1 to `handlers` hold intents, the next one the root's
-    record."""
-    from . import groups as g
+    """An empty space of `groups` groups of `group` bytes, with its indexes.
+
+    Groups 1 to `handlers` hold intents, and the next one holds the root's record.
+    """
+    from .record_groups import groups as g
 
     slots = group // 256 - 1
     if slots > 63 or group < 4096:
@@ -81,9 +84,9 @@ def new_layout(group: int, *, groups: int, ids: int, directories: int, handlers:
 
 def format_space(s: Layout, handlers: int, acc: np.ndarray) -> None:
     """Writes intent groups and the root's record."""
-    from . import groups as g
-    from .accesses import fence_last
-    from .records import DIRECTORY, INTENTS, OWN, ROOT
+    from .record_groups import groups as g
+    from .record_groups.records import DIRECTORY, INTENTS, OWN, ROOT
+    from .simulation.accesses import fence_last
 
     for handler in range(handlers):
         g.start_header(s, 1 + handler, handler, INTENTS, 0, 0)
@@ -107,7 +110,7 @@ class MdsecEngine(Engine):
         self.how = how
         directories = len(work.directories) + 4
         slots = group // 256 - 1
-        # Twice what the records need, two extents and one shared group a directory, and what splits leave: reserved, not touched.
+        # Address space for twice the records, two extents and one shared group per directory, and the rests of splits; it is only reserved.
         groups = 3 * (2 * work.creates // slots) + 3 * how.extent * directories + how.handlers + 2048
         self.layout = new_layout(group, groups=groups, ids=work.objects, directories=directories, handlers=how.handlers, tiny=how.tiny,
                                  chain=how.chain, extent=how.extent)  # fmt: skip
@@ -118,7 +121,7 @@ class MdsecEngine(Engine):
 
     def step(self, first: int, last: int) -> tuple[int, np.ndarray, Batch]:
         """Does operations [first, last) or fewer."""
-        from .mdsec_ops import run
+        from .record_groups.operations import run
 
         work, acc = self.work, self._accesses
         acc[0, 0] = 0
@@ -136,7 +139,7 @@ class MdsecEngine(Engine):
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
         """(directory, name) → (id, mode, size), by a walk over the space from the root."""
-        from .recovery import walk
+        from .record_groups.inspection import walk
 
         return {(r.parent, r.name): (r.id, r.mode, r.size) for r in walk(self.space, self.layout.m, self.how.handlers)}
 

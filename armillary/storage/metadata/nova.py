@@ -1,11 +1,10 @@
-"""NOVA: a log for each inode, so that every change is one short append; where things are is known in host memory.
+"""nova: one log per inode, so that every change is one short append, with an index in host memory that knows where everything is.
 
-An inode (128 B) stands in the table of the CPU that made it. A directory's log, a chain of 4 KiB pages, holds an entry of 64-byte
-multiples for every name that came or went; an append is made true by the inode's
-tail. A create writes the entry and the child's inode, fence, then the parent's tail, fence. Names are found by an index in host memory, so
-a lookup reads nothing from the device, a stat the child's inode only, and a
-listing each child's inode (the published system reads names from the log: this is the kinder reading). A log that is less than half live
-is written anew. Changes hold the directory's lock.
+An inode (128 B) is in the table of the CPU that made it. A directory's log is a chain of 4 KiB pages with an entry of 64-byte multiples
+for every name that came or went, and the inode's tail makes an append valid. A create writes the entry and the child's inode, a fence,
+the parent's tail, and a fence. Names are found by the index in host memory, so a lookup reads nothing from the device, a stat reads only
+the child's inode, and a listing reads each child's inode. The published system reads names from the log, so this reading favours NOVA. A
+log that is less than half live is rewritten. Changes hold the directory's lock.
 
 Xu and Swanson, NOVA: a log-structured file system for hybrid volatile/non-volatile main memories, FAST 2016. Attributes that change later
 are entries of the inode's own log.
@@ -13,17 +12,18 @@ are entries of the inode's own log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
 from ..idmap import mix
 from ..queue import append, kernel, part, unlink
-from .accesses import FENCE, READ, WRITE, emit
-from .engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list, plain_batch
+from .simulation.accesses import FENCE, READ, WRITE, emit
+from .simulation.engine import EEXIST, ENOENT, ENOTEMPTY, OK, Batch, Engine, MetadataEngine, access_list, plain_batch
 from .workload import CHANGES, CREATE, MKDIR, READDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, UNLINK
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ class _Nova(NamedTuple):
 
 @dataclass(frozen=True)
 class Nova(MetadataEngine):
-    """NOVA, FAST 2016: per-inode logs, per-CPU inode tables, an index in host memory."""
+    """NOVA (FAST 2016) with per-inode logs, per-CPU inode tables and an index in host memory."""
 
-    cpus: int = field(default=16, metadata={"doc": "CPUs, each with an inode table", "range": (1, 256)})
-    software_us: float = field(default=1.6, metadata={"doc": "software time of an operation", "range": (0, 100)})
+    cpus: int = parameter(16, "CPUs, each with an inode table", range=(1, 256))
+    software_us: float = parameter(1.6, "microseconds of software time per operation", range=(0, 100))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> NovaEngine:
         """An empty space for this work."""
@@ -100,7 +100,7 @@ class NovaEngine(Engine):
         return reached, acc[1 : 1 + acc[0, 0]].copy(), plain_batch(ends[: reached - first], first, -1, lock, self.how.software_us, 0.0)
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size): every directory's log replayed, from the root's inode on."""
+        """(directory, name) → (id, mode, size), by replaying every directory's log from the root's inode on."""
         found = {}
         todo = [int(self.state.objects[1, AT])]
         while todo:
@@ -192,7 +192,7 @@ def _room(s, number, length, acc):
 
 @part
 def _commit(s, number, acc):
-    """The inode's tail makes the entries before it true."""
+    """Writes the inode's tail, which makes the entries before it valid."""
     at = s.objects[number, AT]
     s.w[at // 8 + 5] = np.uint64(s.objects[number, TAIL])
     emit(acc, at + 32, 16, WRITE | FENCE)
@@ -218,7 +218,7 @@ def _log_name(s, kind, directory, child, text, start, length, acc):
 
 @kernel
 def _settled(s, number, acc):
-    """Writes the newest attributes of a log into its inode, where they are found once the log is gone; until then the log's count."""
+    """Writes the newest attributes of a log into its inode, where they count once the log is gone."""
     o = s.objects[number]
     at, newest = o[LOG], np.int64(0)
     while at != o[TAIL]:
@@ -236,7 +236,7 @@ def _settled(s, number, acc):
 
 @kernel
 def _clean(s, directory, acc):
-    """Writes a log's live entries to new pages when less than half of it is live; the inode's head and tail make it true."""
+    """Writes a log's live entries to new pages when less than half of it is live; the inode's head and tail make them valid."""
     o = s.objects[directory]
     if o[USED] <= PAGE or 2 * o[LIVE] >= o[USED]:
         return

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Case, Constant, Metric
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
 from armillary.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from armillary.study import Result
-
-    from .planner import Planner
+    from .own_placement.bandwidth import Bandwidth
+    from .own_placement.placement import Placement
+    from .plans.planner import Planner
     from .workload import Work
 
 repair = Arena(
@@ -53,7 +53,6 @@ repair = Arena(
     papers={"ran": "ran"},
     baseline="fullrepair",
     tradeoff=("repair_throughput", "network_bytes"),
-    uses=("armillary.engine",),
     warmup=False,
     repeats=1,
     constants=[
@@ -75,7 +74,7 @@ def cases(scale: str) -> Iterator[Case]:
     """Codes, bandwidths, failures and oversubscription; where all products would be too many, the (14, 10) code stands for the others."""
     bandwidths = ("uniform", "down-scarce", "hotspot", "drifting")
     for failure in ("degraded-read", "node"):
-        for code in CODES:
+        for code in CODES if scale != "tiny" else CODES[::2]:
             for bandwidth in bandwidths:
                 yield _case(scale, code, bandwidth, failure, 1)
         for oversubscription in (3, 5):
@@ -97,34 +96,53 @@ def _case(scale: str, code: tuple[int, int], bandwidth: str, failure: str, overs
     return Case(f"{failure}/{n}-{k}/{bandwidth}/{oversubscription}", _make, parameters, frozenset(kinds))
 
 
-@repair.read
-def read(
-    path: Path,
-    *,
-    k: int = 0,
-    m: int = 0,
-    format: str = "auto",
-    bandwidth: str = "",
-    lost: tuple[str, ...] = (),
-    destination: str = "",
-    block: int = 64 << 20,
-) -> Iterator[Case]:
-    """A stripe placement (CSV, `ceph pg dump pgs -f json`, `hdfs fsck`) with `--bandwidth free.csv`.
+@dataclass(frozen=True)
+class Reading:
+    """How a placement is read, what is lost, and which bandwidth is free."""
 
-    `lost` names nodes, each alone a case and all together one more; without it every node is tried. `block` in bytes.
-    """
-    how = {"k": k, "m": m, "format": format, "bandwidth": bandwidth, "destination": destination, "block": block}
-    placement, _ = _files(path, path.stat().st_mtime_ns, bandwidth, k, m, format)
-    names = lost or placement.nodes
-    for name in names:
+    k: int = parameter(0, "data blocks per stripe; 0 takes them from the file", range=(0, 255))
+    m: int = parameter(0, "parity blocks per stripe; 0 takes them from the file", range=(0, 255))
+    format: str = parameter("auto", "auto, csv, ceph or hdfs")
+    bandwidth: str = parameter("", "a CSV file time_s,node,up_MBps,down_MBps of what is free on each node", file=True)
+    lost: tuple[str, ...] = parameter((), "lost nodes: each alone is a case, and all together one more; empty tries every node")
+    destination: str = parameter("", "the node that rebuilds; any node if empty")
+    block: int = parameter(64 << 20, "bytes of a block", range=(1, 1 << 40))
+
+
+@repair.read(Reading)
+def read(path: Path, how: Reading) -> tuple[Placement, Bandwidth, Reading]:
+    """A stripe placement (CSV, `ceph pg dump pgs -f json`, `hdfs fsck`) with `--bandwidth free.csv`."""
+    from .own_placement.bandwidth import Bandwidth
+    from .own_placement.files import read_placement
+
+    placement = read_placement(path, how.k or None, how.m or None, format=how.format)
+    if not how.bandwidth:
+        raise InputError("found no bandwidth; expected a CSV file time_s,node,up_MBps,down_MBps", where="--bandwidth")
+    for name in how.lost:
         if name not in placement.nodes:
             raise InputError(f'found node "{name}"; expected one of the placement, such as "{placement.nodes[0]}"', where="--lost")
-    groups = [(name,) for name in names] + ([tuple(lost)] if len(lost) > 1 else [])
-    for group in groups:
-        # Whatever is wrong is said before anything is run.
-        _load_problem(path, {**how, "lost": group})
+    loaded = placement, Bandwidth.read(how.bandwidth), how
+    for group in _groups(loaded):
+        _problem(loaded, group, seed=0)
+    return loaded
+
+
+@repair.own_cases
+def own_cases(loaded: tuple[Placement, Bandwidth, Reading], name: str, how: Reading) -> Iterator[Case]:
+    """One case per group of lost nodes."""
+    for group in _groups(loaded):
         kinds = frozenset({"file", "node" if len(group) == 1 else "two-nodes" if len(group) == 2 else "nodes"})
-        yield Case(f"{path.name}@{'+'.join(group)}", _load, {**how, "lost": list(group)}, kinds, source=path)
+        yield Case(f"{name}@{'+'.join(group)}", _own, {"lost": list(group)}, kinds)
+
+
+@repair.example
+def example(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Two stripes of a (4, 2) code over five nodes, and what is free on each."""
+    placement, free = folder / "placement.csv", folder / "free.csv"
+    rows = [(stripe, index, f"n{(stripe + index) % 5}") for stripe in range(2) for index in range(4)]
+    placement.write_text("# k=2 m=2\nstripe,index,node\n" + "".join(f"s{s},{i},{node}\n" for s, i, node in rows))
+    free.write_text("time_s,node,up_MBps,down_MBps\n" + "".join(f"0,n{i},{100 + 10 * i},{120 - 5 * i}\n" for i in range(5)))
+    return placement, {"bandwidth": str(free), "lost": "n0", "block": "65536"}
 
 
 @repair.run
@@ -132,11 +150,10 @@ def run(planner: Planner, case: Case) -> dict[str, float]:
     """Plans against the clock, runs the plan in simulated time, and does its arithmetic on real bytes."""
     from armillary.timing import timed
 
-    from .running import carry_out, rebuild
+    from .simulation.carrying_out import carry_out, rebuild
 
     work: Work = case.workload
     problem = work.problem
-    _compile(planner)
     plan = planner.plan(problem)
     quick = len(problem) <= 2
     plan_s = timed(lambda: planner.plan(problem), min_seconds=0.05 if quick else 0.0, min_calls=3 if quick else 1).median
@@ -168,14 +185,14 @@ def _live(problem: Any) -> np.ndarray:
     return found
 
 
-@functools.cache
-def _compile(planner: Planner) -> None:
-    """Plans and runs a small failure of each size once, so that compilation is not measured."""
+@repair.warm_up
+def warm_up(planner: Planner, case: Case) -> None:
+    """Plans and runs a small failure of each size, so that compilation is not measured."""
     import numpy as np
 
     from armillary.arena import NotForThisCase
 
-    from .running import carry_out, rebuild
+    from .simulation.carrying_out import carry_out, rebuild
     from .workload import built_in
 
     for failure in ("degraded-read", "node"):
@@ -189,19 +206,13 @@ def _compile(planner: Planner) -> None:
 
 @repair.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Throughput by code, one panel a failure and bandwidth, without oversubscription."""
-    from armillary.figures import panels
+    """Throughput by code, one panel per failure and bandwidth, without oversubscription."""
 
-    groups: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
-    for technique in result.techniques:
-        medians = result.medians(technique, "repair_throughput")
-        for name, facts in result.cases.items():
-            p = facts["parameters"]
-            if name in medians and p.get("oversubscription") == 1:
-                group = groups.setdefault(f"{p['failure']}, {p['bandwidth']}", {})
-                group.setdefault(technique, []).append((f"({p['n']}, {p['k']})", medians[name]))
-    shown = {title: lines for title, lines in groups.items() if any(len(line) > 1 for line in lines.values())}
-    return [panels(shown, "Rebuilt MB/s by code", "(n, k)", "MB/s")] if shown else []
+    def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        p = facts["parameters"]
+        return (f"{p['failure']}, {p['bandwidth']}", f"({p['n']}, {p['k']})") if p.get("oversubscription") == 1 else None
+
+    return result.panels("Rebuilt MB/s by code", "repair_throughput", place, x="(n, k)", y="MB/s", least_points=2)
 
 
 def _make(case: Case, rng: np.random.Generator) -> Work:
@@ -211,26 +222,19 @@ def _make(case: Case, rng: np.random.Generator) -> Work:
     return built_in(p["n"], p["k"], p["bandwidth"], p["failure"], p["oversubscription"], p["stripes"], p["block"], p["real_bytes"], rng)
 
 
-def _load(case: Case, rng: np.random.Generator) -> Work:
-    assert case.source is not None
-    return _load_problem(case.source, dict(case.parameters), int(rng.integers(2**31)))
+def _own(case: Case, rng: np.random.Generator) -> Work:
+    return _problem(case.loaded, tuple(case.parameters["lost"]), seed=int(rng.integers(2**31)))
 
 
-def _load_problem(path: Path, how: dict[str, Any], seed: int = 0) -> Work:
+def _groups(loaded: tuple[Placement, Bandwidth, Reading]) -> list[tuple[str, ...]]:
+    placement, _, how = loaded
+    return [(name,) for name in how.lost or placement.nodes] + ([how.lost] if len(how.lost) > 1 else [])
+
+
+def _problem(loaded: tuple[Placement, Bandwidth, Reading], lost: tuple[str, ...], seed: int) -> Work:
     from .workload import Work
 
-    placement, bandwidth = _files(path, path.stat().st_mtime_ns, how["bandwidth"], how["k"], how["m"], how["format"])
-    problem = placement.problem(tuple(how["lost"]), bandwidth, destination=how["destination"] or None, block=how["block"])
+    placement, bandwidth, how = loaded
+    problem = placement.problem(lost, bandwidth, destination=how.destination or None, block=how.block)
     real = (1 << 20) if len(problem) <= 16 else (16 << 10)
-    return Work(problem, bandwidth, min(real, how["block"]), seed)
-
-
-@functools.lru_cache(maxsize=2)
-def _files(path: Path, changed_ns: int, bandwidth: str, k: int, m: int, format: str) -> Any:
-    from .bandwidth import Bandwidth
-    from .readers import read_placement
-
-    placement = read_placement(path, k or None, m or None, format=format)
-    if bandwidth:
-        return placement, Bandwidth.read(bandwidth)
-    raise InputError("found no bandwidth; expected a CSV file time_s,node,up_MBps,down_MBps", where="--bandwidth")
+    return Work(problem, bandwidth, min(real, how.block), seed)

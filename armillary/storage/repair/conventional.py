@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .plan import STAR
-from .planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.plan import STAR
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,17 @@ FullRepair: towards optimal repair pipelining in erasure-coded clustered storage
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numba import njit
 
-from .plan import PIPELINE
-from .planner import DESTINATION, Ends, Part, Planner, Split
-from .problem import Fabric
+from armillary.kernels import loop
+from armillary.parameters import parameter
+
+from .plans.plan import PIPELINE
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.problem import Fabric
 
 CLOSE = 1e-11
 #: Shares of a block, tried in turn, below which no tree is of its own where another has the same shape.
@@ -34,8 +36,8 @@ class FullRepair(Planner):
 
     name: ClassVar[str] = "fullrepair"
 
-    solver: Literal["search", "highs"] = field(
-        default="search", metadata={"doc": "bisection over the rate, or the linear program by HiGHS; equal", "choices": ("search", "highs")}
+    solver: Literal["search", "highs"] = parameter(
+        "search", "bisection over the rate, or the linear program by HiGHS; equal", choices=("search", "highs")
     )
 
     def offers(self, fabric: Fabric, load_up: np.ndarray, load_down: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +67,7 @@ def best_rate(ends: Ends) -> float:
     return float(_best_rate(ends.up, ends.down, ends.into, ends.k))
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _feasible(up, down, into, k, rate):
     sent, received = 0.0, 0.0
     for i in range(len(up)):
@@ -77,7 +79,7 @@ def _feasible(up, down, into, k, rate):
     return rate <= into and sent >= wanted and min((k - 1) * k * rate, received) + min(into, k * rate) >= wanted
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _best_rate(up, down, into, k):
     low, high = 0.0, min(into, up.sum() / k)
     if _feasible(up, down, into, k, high):
@@ -180,7 +182,7 @@ def through_s(parts: list[Part], ends: Ends) -> float:
         return float(max(np.nanmax(up / ends.up), np.nanmax(np.append(down / ends.down, 0.0)), into / ends.into))
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _peel(x, y, root, k):
     n = len(x)
     most = 4 * n + 8

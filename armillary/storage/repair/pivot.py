@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .plan import PIPELINE
-from .planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.plan import PIPELINE
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
 #: A quotient that is this close below a whole number is that number.
 CLOSE = 1e-9

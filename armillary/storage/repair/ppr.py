@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .plan import ROUNDS
-from .planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.plan import ROUNDS
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,22 @@ RAN: Accelerating Data Repair with Available Nodes in Erasure-Coded Storage, IEE
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numba import njit
 
 from armillary.claim import Claim, Gain, Kind
 from armillary.errors import InputError
+from armillary.kernels import loop
+from armillary.parameters import parameter
 
-from .aggregation import aggregation_edges, relays
-from .plan import PIPELINE, RepairPlan
-from .planner import Planner
-from .problem import Problem
-from .shares import ranges, water_filling
-from .unified import MOST_VARIABLES, Shares, busiest, by_greedy, by_linear_program, variables
+from .plans.aggregation import aggregation_edges, relays
+from .plans.plan import PIPELINE, RepairPlan
+from .plans.planner import Planner
+from .plans.problem import Problem
+from .plans.shares import ranges, water_filling
+from .plans.unified import MOST_VARIABLES, Shares, busiest, by_greedy, by_linear_program, variables
 
 SINGLE = ("conventional", "ppr", "rp", "pivot", "fullrepair")
 #: A spread answer this much longer than the exact one is preferred.
@@ -52,21 +53,13 @@ class Ran(Planner):
 
     name: ClassVar[str] = "ran"
 
-    solver: Literal["auto", "linear-program", "greedy"] = field(
-        default="auto",
-        metadata={
-            "doc": "how many blocks are shared out; auto takes the greedy above 20 000 variables",
-            "choices": ("auto", "linear-program", "greedy"),
-        },
+    solver: Literal["auto", "linear-program", "greedy"] = parameter(
+        "auto", "how many blocks are shared out; auto takes the greedy above 20 000 variables", choices=("auto", "linear-program", "greedy")
     )
-    switch_multiplies: bool = field(default=False, metadata={"doc": "switches multiply too: a slice serves both lost blocks of a stripe"})
-    replan_s: float | None = field(
-        default=1.0, metadata={"doc": "seconds between looks at the bandwidth, none for a plan that stands", "range": (0.001, 1e6)}
-    )
+    switch_multiplies: bool = parameter(False, "switches multiply too: a slice serves both lost blocks of a stripe")
+    replan_s: float | None = parameter(1.0, "seconds between looks at the bandwidth, none for a plan that stands", range=(0.001, 1e6))
     #: A change of some node's bandwidth that is worth a new plan.
-    drift: float = field(
-        default=0.1, metadata={"doc": "relative change of a node's bandwidth that is worth a new plan", "range": (0.0, 10.0)}
-    )
+    drift: float = parameter(0.1, "relative change of a node's bandwidth that is worth a new plan", range=(0.0, 10.0))
 
     claims = (
         Claim(
@@ -182,7 +175,7 @@ def laid_out(problem: Problem, shares: Shares, technique: str, uplink: np.ndarra
     )
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _lay_out(holder, w, destination, size, k, slice_bytes, rack, aggregate, core, relay, down):
     blocks, width = holder.shape
     most = blocks * (width + 1)
@@ -225,7 +218,7 @@ def _lay_out(holder, w, destination, size, k, slice_bytes, rack, aggregate, core
     return block[:s], start[:s], stop[:s], first[: s + 1], child[:at].copy(), parent[:at].copy(), source[:at].copy()
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _by_rack(nodes, indices, rack):
     for i in range(1, len(nodes)):
         j = i
@@ -247,7 +240,7 @@ def _stripes_once(problem: Problem) -> tuple[Problem, np.ndarray]:
 
 def _spread(problem: Problem, found: Shares, member: np.ndarray) -> Shares:
     """The shares of each stripe for each of its lost blocks; a second block goes to whoever is least used."""
-    from .planner import least_used
+    from .plans.planner import least_used
 
     load = np.zeros(problem.fabric.nodes)
     destination = np.empty(len(problem), np.int64)

@@ -9,15 +9,17 @@ RepairBoost: boosting full-node repair in erasure-coded storage, USENIX ATC 2021
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from .plan import PIPELINE, RepairPlan
-from .planner import DESTINATION, Ends, Part, Planner, Split
+from armillary.parameters import parameter
+
+from .plans.plan import PIPELINE, RepairPlan
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.problem import Problem
 from .ppr import Ppr
-from .problem import Problem
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class RepairBoost(Planner):
     name: ClassVar[str] = "repairboost"
 
     single_blocks: ClassVar[bool] = False
-    shape: Literal["rp", "ppr"] = field(default="rp", metadata={"doc": "what each block's repair looks like", "choices": ("rp", "ppr")})
+    shape: Literal["rp", "ppr"] = parameter("rp", "what each block's repair looks like", choices=("rp", "ppr"))
 
     def split(self, ends: Ends) -> Split:
         """The shape over the k nodes that would be through first with an upload and a download more."""

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .plan import PIPELINE
-from .planner import DESTINATION, Ends, Part, Planner, Split
+from .plans.plan import PIPELINE
+from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
 
 def best_chain(ends: Ends) -> tuple[float, list[int]]:

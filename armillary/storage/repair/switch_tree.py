@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .plan import PIPELINE
-from .planner import Ends, Part, Planner, Split
+from .plans.plan import PIPELINE
+from .plans.planner import Ends, Part, Planner, Split
 
 
 @dataclass(frozen=True)

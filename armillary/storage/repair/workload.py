@@ -8,10 +8,10 @@ import numpy as np
 
 from armillary.errors import unknown
 
-from .bandwidth import Bandwidth
-from .placement import Placement
-from .problem import Fabric, Problem
-from .reed_solomon import ReedSolomon
+from .coding.reed_solomon import ReedSolomon
+from .own_placement.bandwidth import Bandwidth
+from .own_placement.placement import Placement
+from .plans.problem import Fabric, Problem
 
 NODES, RACKS = 20, 4
 MEGABIT = 1e6 / 8

@@ -16,20 +16,22 @@ Pennsylvania, 2004; S. Balasubramaniam, B. C. Pierce, What is a file synchronize
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
-from .schedule import SERVER
-from .star_server import StarServer
+from armillary.parameters import parameter
+
+from .replicas.star_server import StarServer
+from .world.protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
+from .world.schedule import SERVER
 
 
 @dataclass(frozen=True)
 class Archive(SyncProtocol):
     """Both sides compared with the last common state; conflicts are skipped and reported (Unison, 1998)."""
 
-    debounce: float = field(default=1.0, metadata={"doc": "seconds between a change and the synchronisation", "range": (0.0, 3600.0)})
-    retry: float = field(default=10.0, metadata={"doc": "seconds without an answer after which it starts anew", "range": (0.1, 3600.0)})
+    debounce: float = parameter(1.0, "seconds between a change and the synchronisation", range=(0.0, 3600.0))
+    retry: float = parameter(10.0, "seconds without an answer after which it starts anew", range=(0.1, 3600.0))
 
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 

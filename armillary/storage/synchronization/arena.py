@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Constant, Metric
+from armillary.arena import Arena, Case, Constant, Metric, parameter
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .protocol import SyncProtocol
-    from .schedule import Schedule
+    from .world.protocol import SyncProtocol
+    from .world.schedule import Schedule
 
 _COUNTS = {
     "lost_updates": "writes that nobody shows and nobody replaced or deleted in view of them",
@@ -61,7 +62,6 @@ synchronization = Arena(
         Constant("message", "32 B header, 64 B a record, 12 B a counter, 16 B an id", "", "ours"),
         Constant("users", "70 % edit, 10 % create, 8 % delete, 7 % rename, 5 % group; a tenth of the acts begins with a read", "", "ours"),
     ),
-    uses=("armillary.engine",),
 )  # fmt: skip
 
 #: The cases in which somebody is cut off while others work.
@@ -79,32 +79,44 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(name, _generate, {"edits": edits, "replicas": replicas}, frozenset(kinds))
 
 
-@synchronization.read
-def read(
-    path: Path,
-    *,
-    delay: float = 0.05,
-    loss: float = 0.0,
-    duplication: float = 0.0,
-    network: str = "",
-    clocks: str = "",
-    links: Literal["full", "ring"] = "full",
-) -> Iterator[Case]:
-    """A schedule, `t,replica,op,path[,to][,size][,content][,group]` as CSV with a header or as JSON lines (.jsonl), or a git log (.gitlog).
+@dataclass(frozen=True)
+class Reading:
+    """The network and the clocks under which a schedule passes."""
 
-    `delay` in seconds; `network` and `clocks` are CSV files, as for `read_network` and `read_clocks`; `links` is full, or ring: protocols
-    without a server then have the links between neighbours only.
-    """
-    how = {"path": str(path), "delay": delay, "loss": loss, "duplication": duplication}
-    how |= {"network": network, "clocks": clocks, "links": links}
-    _read(how)
-    yield Case(path.name, _load, how, frozenset({"file"}), source=path)
+    delay: float = parameter(0.05, "mean seconds that a message takes", range=(0.0, 1e6))
+    loss: float = parameter(0.0, "share of messages that are lost", range=(0.0, 1.0))
+    duplication: float = parameter(0.0, "share of messages that arrive twice", range=(0.0, 1.0))
+    network: str = parameter("", "a CSV file of when which replicas reach each other, as `read_network` reads it", file=True)
+    clocks: str = parameter("", "a CSV file of the replicas' clocks, as `read_clocks` reads it", file=True)
+    links: Literal["full", "ring"] = parameter("full", "with ring, protocols without a server have the links between neighbours only")
+
+
+@synchronization.read(Reading)
+def read(path: Path, how: Reading) -> Schedule:
+    """A schedule, `t,replica,op,path[,to][,size][,content][,group]` as CSV or JSON lines (.jsonl), or a git log (.gitlog)."""
+    from .world.histories import read_clocks, read_git_log, read_network
+    from .world.schedule import read_schedule
+
+    world: dict[str, Any] = {"delay_s": how.delay, "loss": how.loss, "duplication": how.duplication, "ring": how.links == "ring"}
+    if how.network:
+        world |= read_network(how.network)
+    if how.clocks:
+        world["clocks"] = read_clocks(how.clocks)
+    return (read_git_log if path.suffix == ".gitlog" else read_schedule)(str(path), **world)
+
+
+@synchronization.example
+def example(folder: Path) -> Path:
+    """Two replicas that edit one file."""
+    file = folder / "schedule.csv"
+    file.write_text("t,replica,op,path\n0,0,write,a.txt\n1,1,write,b.txt\n2,0,write,a.txt\n9,1,write,a.txt\n")
+    return file
 
 
 @synchronization.run
 def run(technique: SyncProtocol, case: Case) -> dict[str, float]:
     """Lets the schedule pass under the protocol and counts what came of it."""
-    from .simulation import simulate
+    from .world.simulation import simulate
 
     return dict(simulate(case.workload, technique).counts)
 
@@ -113,25 +125,3 @@ def _generate(case: Case, rng: np.random.Generator) -> Schedule:
     from .workload import generate
 
     return generate(case.name, rng, case.parameters["edits"], case.parameters["replicas"])
-
-
-def _load(case: Case, rng: np.random.Generator) -> Schedule:
-    return _read(case.parameters)
-
-
-def _read(how: Mapping[str, Any]) -> Schedule:
-    from .histories import read_clocks, read_git_log, read_network
-    from .schedule import read_schedule
-
-    world: dict[str, Any] = {
-        "delay_s": how["delay"],
-        "loss": how["loss"],
-        "duplication": how["duplication"],
-        "ring": how["links"] == "ring",
-    }
-    if how["network"]:
-        world |= read_network(how["network"])
-    if how["clocks"]:
-        world["clocks"] = read_clocks(how["clocks"])
-    reader = read_git_log if str(how["path"]).endswith(".gitlog") else read_schedule
-    return reader(how["path"], **world)

@@ -13,22 +13,22 @@ revisions, 2015). The messages are our design.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
-from .schedule import SERVER
-from .star_server import TellingServer
+from armillary.parameters import parameter
+
+from .replicas.star_server import TellingServer
+from .world.protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
+from .world.schedule import SERVER
 
 
 @dataclass(frozen=True)
 class BaseRevision(SyncProtocol):
     """Uploads carry the revision they were based on; a mismatch becomes a conflicted copy (as Dropbox, 2012)."""
 
-    debounce: float = field(default=1.0, metadata={"doc": "seconds between a change and its upload", "range": (0.0, 3600.0)})
-    retry: float = field(
-        default=10.0, metadata={"doc": "seconds without an answer after which a request is repeated", "range": (0.1, 3600.0)}
-    )
+    debounce: float = parameter(1.0, "seconds between a change and its upload", range=(0.0, 3600.0))
+    retry: float = parameter(10.0, "seconds without an answer after which a request is repeated", range=(0.1, 3600.0))
 
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 

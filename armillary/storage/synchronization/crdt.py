@@ -14,22 +14,22 @@ M. Kleppmann et al., A highly-available move operation for replicated trees, IEE
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .anti_entropy import AntiEntropyNode
+from armillary.parameters import parameter
+
 from .dotted_version_vector import EMPTY, Dotted, Register, announce
-from .protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
+from .replicas.anti_entropy import AntiEntropyNode
 from .version_vector import COUNTER_BYTES, Vector, covers
+from .world.protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
 
 
 @dataclass(frozen=True)
 class Crdt(SyncProtocol):
     """An observed-remove map of files with multi-value contents and moves (Shapiro et al., 2011; Kleppmann et al., 2021)."""
 
-    retry: float = field(
-        default=10.0, metadata={"doc": "seconds after which what may not have arrived is listed again", "range": (0.1, 3600.0)}
-    )
+    retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
         """A replica."""

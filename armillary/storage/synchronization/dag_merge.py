@@ -14,13 +14,15 @@ messages are our design.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
-from .schedule import SERVER
-from .snapshots import EMPTY_TREE, Commit, Entry, Kept, Tree, base_tree, commit, merge_bases, merge_trees
-from .star_server import TellingServer
+from armillary.parameters import parameter
+
+from .replicas.snapshots import EMPTY_TREE, Commit, Entry, Kept, Tree, base_tree, commit, merge_bases, merge_trees
+from .replicas.star_server import TellingServer
+from .world.protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
+from .world.schedule import SERVER
 
 ROOT = commit((), EMPTY_TREE, 0)
 ID_BYTES = 16
@@ -30,10 +32,8 @@ ID_BYTES = 16
 class DagMerge(SyncProtocol):
     """Snapshots merged three ways, conflicts kept with both sides (as git, 2005)."""
 
-    debounce: float = field(default=1.0, metadata={"doc": "seconds between a commit and its push", "range": (0.0, 3600.0)})
-    retry: float = field(
-        default=10.0, metadata={"doc": "seconds without an answer after which a request is repeated", "range": (0.1, 3600.0)}
-    )
+    debounce: float = parameter(1.0, "seconds between a commit and its push", range=(0.0, 3600.0))
+    retry: float = parameter(10.0, "seconds without an answer after which a request is repeated", range=(0.1, 3600.0))
 
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 

@@ -13,21 +13,21 @@ P. S. Almeida et al., Scalable and accurate causality tracking for eventually co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .anti_entropy import AntiEntropyNode
-from .protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
+from armillary.parameters import parameter
+
+from .replicas.anti_entropy import AntiEntropyNode
 from .version_vector import COUNTER_BYTES, Vector, covers, join
+from .world.protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
 
 
 @dataclass(frozen=True)
 class DottedVersionVector(SyncProtocol):
     """One context for each file and a dot for each version (Preguiça et al., 2012)."""
 
-    retry: float = field(
-        default=10.0, metadata={"doc": "seconds after which what may not have arrived is listed again", "range": (0.1, 3600.0)}
-    )
+    retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
         """A replica."""

@@ -14,22 +14,24 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from .protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
-from .schedule import SERVER
-from .star_server import StarServer
+from armillary.parameters import parameter
+
+from .replicas.star_server import StarServer
+from .world.protocol import HEADER_BYTES, RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
+from .world.schedule import SERVER
 
 
 @dataclass(frozen=True)
 class LwwCloud(SyncProtocol):
     """Last writer wins through a server, stamped by the clients' clocks (Thomas's rule, 1979)."""
 
-    debounce: float = field(default=2.0, metadata={"doc": "seconds between a change and its upload", "range": (0.0, 3600.0)})
-    timeout: float = field(default=10.0, metadata={"doc": "seconds without an answer after which it is sent again", "range": (0.1, 3600.0)})
-    failures: int = field(default=5, metadata={"doc": "failures after which the client starts from a listing", "range": (1, 100)})
-    tombstone_days: float = field(default=30.0, metadata={"doc": "days for which the server remembers a delete", "range": (0.0, 3650.0)})
+    debounce: float = parameter(2.0, "seconds between a change and its upload", range=(0.0, 3600.0))
+    timeout: float = parameter(10.0, "seconds without an answer after which it is sent again", range=(0.1, 3600.0))
+    failures: int = parameter(5, "failures after which the client starts from a listing", range=(1, 100))
+    tombstone_days: float = parameter(30.0, "days for which the server remembers a delete", range=(0.0, 3650.0))
 
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 

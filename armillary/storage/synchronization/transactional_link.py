@@ -11,13 +11,14 @@ What it cannot do: an edit is not seen elsewhere during a partition, and a last 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from armillary.arena import Claim, Gain, Kind, Level, Parity
+from armillary.parameters import parameter
 
-from .link_register import LinkEnd, Phase
-from .protocol import RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
-from .versions import ID_BYTES, Item, Version, VersionStore, version
+from .replicas.link_register import LinkEnd, Phase
+from .replicas.versions import ID_BYTES, Item, Version, VersionStore, version
+from .world.protocol import RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 
 _SOURCE = "arXiv 2602.19433, read as a test; the paper's claims are qualitative"
 #: Every built-in case in which somebody is cut off while others work: the claim is made for each.
@@ -30,8 +31,8 @@ _PARTITIONED = tuple(
 class TransactionalLink(SyncProtocol):
     """Why iCloud Fails: The Category Mistake of Cloud Synchronization, as link transactions; our design."""
 
-    automerge: bool = field(default=True, metadata={"doc": "merge two heads where names and lines do not clash"})
-    retry: float = field(default=10.0, metadata={"doc": "seconds after which an unanswered message is repeated", "range": (0.1, 3600.0)})
+    automerge: bool = parameter(True, "merge two heads where names and lines do not clash")
+    retry: float = parameter(10.0, "seconds after which an unanswered message is repeated", range=(0.1, 3600.0))
 
     claims = (
         Claim("lost_updates", over="lww-cloud", by=Gain(difference=(1.0, None)), on=Kind("partition"), source=_SOURCE,

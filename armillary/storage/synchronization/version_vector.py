@@ -10,11 +10,13 @@ D. S. Parker et al., Detection of mutual inconsistency in distributed systems, I
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from .anti_entropy import AntiEntropyNode
-from .protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
+from armillary.parameters import parameter
+
+from .replicas.anti_entropy import AntiEntropyNode
+from .world.protocol import RECORD_BYTES, Act, Content, Host, Node, Shown, SyncProtocol, written
 
 Vector = tuple[tuple[str, int], ...]
 COUNTER_BYTES = 12
@@ -24,9 +26,7 @@ COUNTER_BYTES = 12
 class VersionVector(SyncProtocol):
     """A vector for each file, concurrent versions kept as siblings (Parker et al., 1983)."""
 
-    retry: float = field(
-        default=10.0, metadata={"doc": "seconds after which what may not have arrived is listed again", "range": (0.1, 3600.0)}
-    )
+    retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
         """A replica."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.errors import unknown
 
-from .schedule import Operation, Outage, Schedule, Spans
+from .world.schedule import Operation, Outage, Schedule, Spans
 
 #: Shares of the acts: edit, create, delete, rename, group; ours, with the reads beside them.
 ACTS = ("edit", "create", "delete", "rename", "group")

@@ -1,4 +1,4 @@
-"""The report as one HTML page: what was asked, what came out, how sure that is, and how it was done.
+"""The report as one HTML page, which says what was asked, what came out, how sure that is, and how it was done.
 
 Nothing is fetched when it opens, and the page forbids itself to. Every string that comes from a user, a file or a technique is
 escaped, and data reaches the page's script as JSON that cannot end its own element.
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import armillary
 from armillary.arena import QUANTILES, parameters
+from armillary.records import SYMBOLS
 from armillary.study.gains import LEVEL, RESAMPLES
-from armillary.study.report import left, plots
-from armillary.study.verdicts import SYMBOLS
+from armillary.study.report import artifact_plots, plots
 
 if TYPE_CHECKING:
     from armillary.study.result import Result
 
 HERE = Path(__file__).parent
 MOST_ROWS = 5_000
-#: Of artifacts, zipped, that a page carries.
+#: The most bytes of compressed artifacts that a page carries.
 MOST_LEFT_BYTES = 2 << 20
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 STATE_CLASS = {"held": "held", "held in part": "part", "not held": "not", "not tried": "untried"}
@@ -117,7 +117,7 @@ def _influence(result: Result) -> str:
     if not lines:
         return ""
     items = "".join(f"<li>{_e(line)}</li>" for line in lines[:50])
-    return f"<details><summary>{len(lines)} verdicts hang on a single case</summary><ul>{items}</ul></details>"
+    return f"<details><summary>{len(lines)} verdicts depend on a single case</summary><ul>{items}</ul></details>"
 
 
 def _metric(result: Result, metric: str, drawn: _Plots) -> str:
@@ -160,11 +160,11 @@ def _tradeoff(result: Result, drawn: _Plots) -> str:
 
 def _own_plots(result: Result, drawn: _Plots) -> str:
     figures = list(result.arena._plots(result)) if result.arena._plots is not None else []
-    return "<h2>More of this arena</h2>" + "".join(drawn.add(f) for f in figures) if figures else ""
+    return "<h2>More about this question</h2>" + "".join(drawn.add(f) for f in figures) if figures else ""
 
 
 def _distributions(result: Result, drawn: _Plots) -> str:
-    figures = left.distributions(result)
+    figures = artifact_plots.distributions(result)
     return "<h2>Distributions</h2>" + "".join(drawn.add(f) for f in figures) if figures else ""
 
 
@@ -182,8 +182,8 @@ def _left(result: Result, drawn: _Plots) -> str:
         rows.append((one.technique, one.case, one.repeat, one.name, where))
     if not rows:
         return ""
-    shown = left.timeline(result)
-    said = "" if shown is None else drawn.add(shown) + "<p class='soft'>Its file, or any other timeline below, opens in Perfetto.</p>"
+    shown = artifact_plots.timeline(result)
+    said = "" if shown is None else drawn.add(shown) + "<p class='soft'>Every timeline below can be opened in Perfetto.</p>"
     listed = _table(("technique", "case", ">repeat", "artifact", "file"), rows)
     return f"<h2 id='artifacts'>Timelines and other files</h2>{said}<details><summary>{len(rows)} files</summary>{listed}</details>"
 
@@ -232,7 +232,8 @@ def _method(result: Result) -> str:
     items.append("<li>Best on a case: no other technique's median is better by more than 1 % (0.001 for differences).</li>")
     changed = []
     for name, values in result.techniques.items():
-        defaults = {p.name: p.default for p in parameters(arena.technique(name)).values()}
+        usual = arena.make(name) if name in arena.techniques else None
+        defaults = {p: getattr(usual, p, None) for p in parameters(arena.technique(name))}
         for key, value in values.items():
             default = defaults.get(key)
             if value != (list(default) if isinstance(default, tuple) else default):

@@ -1,4 +1,4 @@
-"""Graphs from and to files of other tools: WfFormat, DOT, STG, StarPU records, Dask graphs."""
+"""Reads and writes graphs of other tools: WfFormat, DOT, STG, StarPU records and Dask graphs."""
 
 import lazy_loader
 

@@ -1,7 +1,8 @@
-"""A Dask graph as a graph of tasks.
+"""Reads a Dask graph as a graph of tasks.
 
-In its plain form, `{key: (call, argument…)}`, an argument that is a key is that task's result, and one that is itself a call becomes a
-task of its own. In the form that collections have since 2024, `{key: node}`, a node says which keys it needs and is called with them.
+In its plain form, `{key: (call, argument…)}`, an argument that is a key stands for that task's result, and one that is itself a call
+becomes a task of its own. In the form that collections have had since 2024, `{key: node}`, a node names the keys that it needs and is
+called with their results.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _HASH = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 
 
 def from_dask(dsk: Any) -> Graph:
-    """The graph of a Dask graph or of a Dask collection; results come by the key's text."""
+    """The graph of a Dask graph or collection; each task has the text of its Dask key as its key."""
     if hasattr(dsk, "__dask_graph__"):
         dsk = dsk.__dask_graph__()
     dsk = dict(dsk)
@@ -36,7 +37,7 @@ def from_dask(dsk: Any) -> Graph:
 
 
 def call_node(node: Any, keys: list[Any], *values: Any) -> Any:
-    """What a node of a newer Dask graph gives for the results that it needs."""
+    """Calls a node of a newer Dask graph with the results that it needs."""
     return node(dict(zip(keys, values)))
 
 
@@ -54,7 +55,7 @@ def _name(key: Any) -> str:
 
 
 def same(value: Any) -> Any:
-    """The value itself."""
+    """Returns the value itself."""
     return value
 
 

@@ -1,4 +1,6 @@
-"""DOT: `a -> b;` and `a [cost=2, size=100];`. Node attributes `cost` or `weight` are seconds, `size` the bytes that a task leaves."""
+"""Reads and writes DOT: `a -> b;` and `a [cost=2, size=100];`. The attributes `cost` or `weight` are seconds, and `size` is the bytes that
+a task produces.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ def _attributes(words: list[tuple[str, int]], at: int, end: int, spot: str) -> t
 
 
 def to_dot(graph: Graph) -> str:
-    """The graph in the DOT language, with `cost` where it is stated in seconds."""
+    """The graph in the DOT language, with `cost` if it is stated in seconds."""
     lines = ["digraph {"]
     for task in graph.tasks:
         seconds = task.seconds("cpu")

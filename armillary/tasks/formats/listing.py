@@ -1,4 +1,4 @@
-"""What every file of tasks comes down to: a list of entries with the names of their predecessors; checked here, once."""
+"""The common form of all task files, a list of entries with the names of their predecessors, which is checked here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from armillary.errors import InputError, one_line, unknown
 from armillary.tasks.data import MOST_BYTES
 from armillary.tasks.graph import Graph
 
-#: Tasks that a file may have unless the caller allows more.
+#: The most tasks of a file, unless the caller allows more.
 MOST_TASKS = 5_000_000
 MOST_FILE_BYTES = 2 << 30
 
@@ -26,13 +26,13 @@ class Entry:
     before: list[str] = field(default_factory=list)
     seconds: float = 0.0
     cores: int = 1
-    #: Files it reads and writes: (name, bytes).
+    #: The files that it reads and writes, as (name, bytes).
     reads: list[tuple[str, int]] = field(default_factory=list)
     writes: list[tuple[str, int]] = field(default_factory=list)
 
 
 def text_of(path: str | Path) -> str:
-    """The text of a file, or `InputError`."""
+    """The text of a file; a file that cannot be read raises an `InputError`."""
     try:
         if Path(path).stat().st_size > MOST_FILE_BYTES:
             raise InputError("the file is larger than 2 GiB", where=str(path))
@@ -44,7 +44,7 @@ def text_of(path: str | Path) -> str:
 
 
 def number(value: Any, where: str, most: float = math.inf) -> float:
-    """A finite number that is not negative, or `InputError`."""
+    """A finite number that is not negative; anything else raises an `InputError`."""
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -59,19 +59,19 @@ def number(value: Any, where: str, most: float = math.inf) -> float:
 
 
 def size(value: Any, where: str) -> int:
-    """Bytes: a number up to 2**53."""
+    """A number of bytes, up to 2**53."""
     return int(number(value, where, MOST_BYTES))
 
 
 def graph_of(entries: list[Entry], name: str, max_tasks: int = MOST_TASKS) -> Graph:
-    """The graph of checked entries: predecessors exist, keys differ, no cycle (one is named)."""
+    """The graph of the entries, after checking that predecessors exist, keys differ and there is no cycle (the error names one)."""
     if len(entries) > max_tasks:
         raise InputError(f"found {len(entries)} tasks; expected at most {max_tasks}", where=name)
     graph = Graph(name)
     numbers: dict[str, int] = {}
     for at, entry in enumerate(entries):
         if entry.key in numbers:
-            raise InputError(f'task "{entry.key}" is there twice', where=entry.where)
+            raise InputError(f'task "{entry.key}" appears twice', where=entry.where)
         numbers[entry.key] = at
     for entry in entries:
         for parent in entry.before:
@@ -82,7 +82,7 @@ def graph_of(entries: list[Entry], name: str, max_tasks: int = MOST_TASKS) -> Gr
         for file, nbytes in (*entry.reads, *entry.writes):
             if file not in files:
                 files[file] = graph.data(file, nbytes=nbytes)
-    # Accesses would order tasks by their place in the file; the file's own edges decide, so they come in afterwards.
+    # Accesses would order tasks by their position in the file, but the edges of the file decide, so accesses are added afterwards.
     for entry in entries:
         needs = {"cores": entry.cores} if entry.cores > 1 else None
         graph.add(None, name=entry.name, key=entry.key, cost=entry.seconds, needs=needs)

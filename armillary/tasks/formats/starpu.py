@@ -1,4 +1,4 @@
-"""StarPU's tasks.rec: records of `Key: value` lines, a blank line between them; times in ms."""
+"""Reads and writes StarPU's tasks.rec: records of `Key: value` lines, separated by blank lines, with times in ms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from armillary.tasks.graph import Graph
     from armillary.tasks.trace import Trace
 
-#: What StarPU writes; keys that say nothing about order or time are skipped.
+#: The keys that StarPU writes; those without information on order or time are skipped.
 KEYS = (
     "Name", "Model", "JobId", "SubmitOrder", "DependsOn", "Priority", "WorkerId", "MemoryNode", "SubmitTime", "StartTime", "EndTime",
     "GFlop", "Footprint", "Parameters", "Handles", "Modes", "Sizes", "Control", "Tag", "Iteration", "X", "Y", "Z", "File", "Line", "Color",
@@ -56,7 +56,7 @@ def _entry(record: dict[str, tuple[str, int]], path: str | Path, line: int) -> E
 
 
 def write_rec(trace: Trace, graph: Graph, path: str | Path) -> None:
-    """Write the rows of a trace as records."""
+    """Writes the rows of a trace as records."""
     with Path(path).open("w", encoding="utf-8") as file:
         for row in trace.rows:
             task, worker, kind = graph.tasks[row[0]], row[1], row[3]

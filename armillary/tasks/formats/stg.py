@@ -1,4 +1,4 @@
-"""Standard task graphs: a count, then `id time npred pred…` on a line each; `#` starts a comment."""
+"""Reads standard task graphs: a count, and then one line `id time npred pred…` per task; `#` starts a comment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from armillary.tasks.graph import Graph
 
 
 def from_stg(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
-    """The graph of an STG file; times are seconds. The two empty tasks at its ends are kept."""
+    """The graph of an STG file, with times in seconds. The two empty tasks at its ends are kept."""
     entries: list[Entry] = []
     count: int | None = None
     for line, text in enumerate(text_of(path).splitlines(), 1):
@@ -26,7 +26,7 @@ def from_stg(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
                 raise InputError(f"found {text[:60]!r}; expected the number of tasks, at most {max_tasks}", where=where)
             continue
         if len(words) < 3 or len(words) != 3 + int(words[2]):
-            raise InputError(f"found {len(words)} columns; expected id, time, the number of predecessors and as many ids", where=where)
+            raise InputError(f"found {len(words)} columns; expected id, time, the number of predecessors, and their ids", where=where)
         entries.append(Entry(words[0], "task", where, words[3:], number(words[1], where)))
     if count is None or len(entries) not in (count, count + 2):
         raise InputError(f"found {len(entries)} tasks; the first line says {count}", where=str(path))

@@ -1,4 +1,6 @@
-"""WfCommons WfFormat JSON: workflows as they ran. Versions 1.3 and 1.4 (`workflow.tasks`) and 1.5 (`workflow.specification.tasks`)."""
+"""Reads WfCommons WfFormat JSON, which records workflows as they ran, in versions 1.3 and 1.4 (`workflow.tasks`) and 1.5
+(`workflow.specification.tasks`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ VERSIONS = ("1.3", "1.4", "1.5")
 
 
 def from_wfformat(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
-    """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores `coreCount`, data the files with their sizes."""
+    """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores are `coreCount`, and data are the files with their sizes."""
     where = str(path)
     try:
         document = json.loads(text_of(path))
@@ -76,10 +78,10 @@ def _newer(workflow: Any, where: str) -> list[Entry]:
 
 
 def _with_children(entries: list[Entry], children: dict[str, list[str]]) -> list[Entry]:
-    """An edge may be told at either end, or at both."""
+    """Adds edges that are stated only at the parent, because an edge may be stated at either end or at both."""
     by_key = {entry.key: entry for entry in entries}
     if len(by_key) < len(entries):
-        return entries  # refused with its own words by whoever makes the graph
+        return entries  # the code that makes the graph refuses it with its own message
     for entry in entries:
         for child in children[entry.key]:
             if child not in by_key:
@@ -105,7 +107,7 @@ def _older(workflow: Any, where: str) -> list[Entry]:
         _timed(entry, task, at)
         children[entry.key] = _texts(task, "children", at)
         entries.append(entry)
-    # Relatives may be named by name where tasks also have ids.
+    # Parents and children may be given by name even if tasks have ids.
     ids = {entry.key for entry in entries}
     by_name = {entry.name: entry.key for entry in entries}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""One step off-policy: some devices roll out the next step while the others train on the last.
+"""One step off-policy, some devices roll out the next step while the others train on the last.
 
 The devices are split; a step takes as long as the slower side. All responses come from weights one step old. The split is the best of
 three on the first step, within whole instances and whole training copies.
@@ -8,15 +8,16 @@ Asynchronous RLHF: Faster and More Efficient Off-Policy RL for Language Models, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from armillary.arena import NotForThisCase, Technique
+from armillary.parameters import parameter
 
-from .generation import Instances
-from .reward import Rewards
-from .steps import Launch, Step, conclude, tuned
+from .rewards.reward import Rewards
+from .simulation.generation import Instances
+from .simulation.steps import Launch, Step, conclude, tuned
 from .workload import RolloutWork
 
 SHARES = (0.25, 0.5, 0.75)
@@ -24,15 +25,14 @@ SHARES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class OneStepAsync(Technique):
-    """Rollout and training side by side, one step apart. Asynchronous RLHF, 2025."""
+    """Runs rollout and training side by side, one step apart. Asynchronous RLHF, 2025."""
 
-    share: float | None = field(
-        default=None,
-        metadata={"doc": "share of the devices that roll out; none: the best of three on the first step", "range": (0.01, 0.99)},
+    share: float | None = parameter(
+        None, "share of the devices that roll out; none: the best of three on the first step", range=(0.01, 0.99)
     )
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch: the rollout of a step beside the training of the one before."""
+        """Simulates an epoch in which each step rolls out while the step before is trained on."""
         shares = [x for x in (SHARES if self.share is None else (self.share,)) if self._split(work, x) is not None]
         if not shares:
             raise NotForThisCase("no split leaves whole instances and whole training copies on both sides")

@@ -1,4 +1,4 @@
-"""An oracle: every length is known, and the longest goes first, in chunks, to whichever instance has most room.
+"""The oracle knows every length and sends the longest first, in chunks, to the instance that has most room.
 
 Longest processing time first (Graham, Bounds on Multiprocessing Timing Anomalies, 1969) on true lengths, otherwise Seer's divided rollout
 without drafts: what it reaches beyond `seer` without drafts is what perfect estimates of lengths would be worth. No claim's baseline.
@@ -7,30 +7,31 @@ without drafts: what it reaches beyond `seer` without drafts is what perfect est
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .context_scheduler import ContextScheduler
-from .divided_rollout import DividedRollout
-from .reward import after_rollout_s
+from .rewards.reward import after_rollout_s
+from .scheduling.context_scheduler import ContextScheduler
+from .scheduling.divided_rollout import DividedRollout
 from .seer import Seer
-from .steps import Launch, Step, conclude
+from .simulation.steps import Launch, Step, conclude
 from .workload import RolloutWork
 
 
 @dataclass(frozen=True)
 class OracleLpt(Technique):
-    """Longest first, with known lengths. Graham, 1969."""
+    """Serves the longest first, with known lengths. Graham, 1969."""
 
-    chunk: int = field(default=8192, metadata={"doc": "tokens of a chunk", "range": (1, 1 << 24)})
+    chunk: int = parameter(8192, "tokens of a chunk", range=(1, 1 << 24))
 
     oracle = True
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, step by step."""
+        """Simulates an epoch step by step and returns its steps."""
         setup, out = work.setup, []
         for first in range(0, work.steps * setup.p0, setup.p0):
             launch = Launch(work, np.arange(first, first + setup.p0), setup.r0)

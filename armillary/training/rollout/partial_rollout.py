@@ -1,4 +1,4 @@
-"""Partial rollouts: no response may hold up a step; what is not done goes on in the next one, with newer weights.
+"""With partial rollouts no response holds up a step; what is not done goes on in the next step, with newer weights.
 
 In a step each response makes at most `share` of the maximum length. Unfinished ones are kept and continue in the next step, after their
 KV was computed again with the new weights; new prompts take the places of finished ones, so that P0 prompts are always under way. Steps
@@ -9,28 +9,27 @@ Kimi k1.5: Scaling Reinforcement Learning with LLMs, arXiv 2501.12599 (2025).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .generation import Generation
-from .reward import after_rollout_s
-from .steps import NONE, FloatArray, IntArray, Launch, Step, conclude, tail, tuned
+from .rewards.reward import after_rollout_s
+from .simulation.generation import Generation
+from .simulation.steps import NONE, FloatArray, IntArray, Launch, Step, conclude, tail, tuned
 from .workload import RolloutWork
 
 
 @dataclass(frozen=True)
 class PartialRollout(Technique):
-    """A budget of tokens for each response and step. Kimi k1.5, 2025."""
+    """Gives each response a token budget per step. Kimi k1.5, 2025."""
 
-    share: float = field(
-        default=0.25, metadata={"doc": "tokens of a response in one step, as a share of the maximum", "range": (0.001, 1.0)}
-    )
+    share: float = parameter(0.25, "tokens of a response in one step, as a share of the maximum", range=(0.001, 1.0))
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """Steps until every prompt of the epoch was trained on."""
+        """Simulates steps until every prompt of the epoch was trained on, and returns them."""
         setup = work.setup
         budget, total = max(1, round(self.share * setup.max_length)), work.steps * setup.p0
         done: dict[int, IntArray] = {}

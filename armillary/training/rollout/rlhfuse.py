@@ -1,4 +1,4 @@
-"""RLHFuse: when few responses are left, move them together, and let the devices that this frees go on with what comes next.
+"""RLHFuse moves the last few responses together, and lets the devices that this frees go on with what comes next.
 
 As soon as the share of unfinished responses falls under `threshold`, they are moved (their KV is computed again) to the fewest instances
 that hold them and on which an iteration takes hardly longer than now; the others run reference inference, and, in the strengthened form
@@ -12,17 +12,18 @@ Optimizing RLHF Training for Large Language Models with Stage Fusion, NSDI 2025.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .generation import Instances
-from .reward import SHARED, Rewards
+from .rewards.reward import SHARED, Rewards
 from .rollpacker import move_together
-from .steps import FloatArray, Launch, Step, conclude, tuned
-from .stream_trainer import StreamTrainer
+from .scheduling.stream_trainer import StreamTrainer
+from .simulation.generation import Instances
+from .simulation.steps import FloatArray, Launch, Step, conclude, tuned
 from .workload import RolloutWork
 
 THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -32,15 +33,14 @@ SLOWER = 1.1
 
 @dataclass(frozen=True)
 class RlhFuse(Technique):
-    """Stage fusion, strengthened with rewards at once and streamed training. RLHFuse, NSDI 2025."""
+    """Fuses stages, strengthened with rewards at once and streamed training. RLHFuse, NSDI 2025."""
 
-    threshold: float | None = field(
-        default=None, metadata={"doc": "share of unfinished responses at which they are moved together; none: the best of seven",
-                                "range": (0.0, 1.0)},
+    threshold: float | None = parameter(
+        None, "share of unfinished responses at which they are moved together; none: the best of seven", range=(0.0, 1.0)
     )  # fmt: skip
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, step by step."""
+        """Simulates an epoch step by step and returns its steps."""
         instances = tuned(work)
         threshold, first = self.threshold, work.length[: work.setup.p0, : work.setup.r0].ravel().astype(float)
         if threshold is None:

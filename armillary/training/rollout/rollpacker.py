@@ -15,22 +15,23 @@ RollPacker: Mitigating Long-Tail Rollouts for Fast, Synchronous RL Post-Training
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind, Level, Technique
 from armillary.errors import InputError
+from armillary.parameters import parameter
 
-from .adaptive_timeout import AdaptiveTimeout
-from .generation import Generation, Instances
-from .reward import PARTITIONED, Rewards, after_rollout_s
-from .setup import Setup
-from .steps import FloatArray, IntArray, Launch, Step, conclude, tuned
-from .stream_trainer import StreamTrainer, half
-from .tail_batcher import Round, TailBatcher, rounds_of
-from .tp_controller import TpController
+from .rewards.adaptive_timeout import AdaptiveTimeout
+from .rewards.reward import PARTITIONED, Rewards, after_rollout_s
+from .scheduling.stream_trainer import StreamTrainer, half
+from .scheduling.tail_batcher import Round, TailBatcher, rounds_of
+from .scheduling.tp_controller import TpController
+from .simulation.generation import Generation, Instances
+from .simulation.setup import Setup
+from .simulation.steps import FloatArray, IntArray, Launch, Step, conclude, tuned
 from .workload import JUDGE, RolloutWork
 
 _SPEEDUPS = "2.03 (7B, 8k), 2.22 (14B, 16k), 2.56 (32B, 32k)"
@@ -41,14 +42,14 @@ _WHY = "the interval of the three published cases, widened by a fifth below: ano
 class RollPacker(Technique):
     """Tail batching and what follows from it. Parts can be switched off one by one. RollPacker, arXiv 2509.21009."""
 
-    eta: float = field(default=1.25, metadata={"doc": "how much more is started than kept in short rounds", "range": (1.0, 4.0)})
-    eta_prompts: float | None = field(default=None, metadata={"doc": "the same for prompts alone; none: eta", "range": (1.0, 4.0)})
-    eta_responses: float | None = field(default=None, metadata={"doc": "the same for responses alone; none: eta", "range": (1.0, 4.0)})
-    reward: Literal["adaptive", "async", "after"] = field(
-        default="adaptive", metadata={"doc": "rewards at once with learned time-outs, at once with 30 s, or after the rollout"}
+    eta: float = parameter(1.25, "how much more is started than kept in short rounds", range=(1.0, 4.0))
+    eta_prompts: float | None = parameter(None, "the same for prompts alone; none: eta", range=(1.0, 4.0))
+    eta_responses: float | None = parameter(None, "the same for responses alone; none: eta", range=(1.0, 4.0))
+    reward: Literal["adaptive", "async", "after"] = parameter(
+        "adaptive", "rewards at once with learned time-outs, at once with 30 s, or after the rollout"
     )
-    parallelism: bool = field(default=True, metadata={"doc": "let preemptions choose the devices of an instance"})
-    stream: Literal["long", "all", "none"] = field(default="long", metadata={"doc": "rounds in which half of the devices train early"})
+    parallelism: bool = parameter(True, "let preemptions choose the devices of an instance")
+    stream: Literal["long", "all", "none"] = parameter("long", "rounds in which half of the devices train early")
 
     claims = (
         Claim(

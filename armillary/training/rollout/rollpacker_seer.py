@@ -1,4 +1,4 @@
-"""RollPacker's rounds on Seer's rollout: what is started more than needed is divided, scheduled by context and drafted.
+"""RollPacker's rounds run on Seer's rollout, which divides, schedules by context and drafts what the rounds start.
 
 Our combination of two published systems (RollPacker, arXiv 2509.21009, and Seer, arXiv 2511.14617, both 2025): `TailBatcher` says what
 to start and what to give up, `DividedRollout` runs it, rewards begin as responses end. No claims: nobody published it.
@@ -6,31 +6,32 @@ to start and what to give up, `DividedRollout` runs it, rewards begin as respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .adaptive_timeout import AdaptiveTimeout
-from .reward import PARTITIONED, Rewards
+from .rewards.adaptive_timeout import AdaptiveTimeout
+from .rewards.reward import PARTITIONED, Rewards
+from .scheduling.tail_batcher import Round, TailBatcher, rounds_of
 from .seer import Seer
-from .steps import Launch, Step, conclude
-from .tail_batcher import Round, TailBatcher, rounds_of
+from .simulation.steps import Launch, Step, conclude
 from .workload import RolloutWork
 
 
 @dataclass(frozen=True)
 class RollPackerSeer(Technique):
-    """Tail batching over divided rollouts. Ours, after RollPacker and Seer (2025)."""
+    """Batches tails over divided rollouts. Our combination of RollPacker and Seer (2025)."""
 
-    eta: float = field(default=1.25, metadata={"doc": "how much more is started than kept in short rounds", "range": (1.0, 4.0)})
-    chunk: int = field(default=8192, metadata={"doc": "tokens of a chunk", "range": (1, 1 << 24)})
-    draft: Literal["memory", "best", "none"] = field(default="memory", metadata={"doc": "as Seer's"})
+    eta: float = parameter(1.25, "how much more is started than kept in short rounds", range=(1.0, 4.0))
+    chunk: int = parameter(8192, "tokens of a chunk", range=(1, 1 << 24))
+    draft: Literal["memory", "best", "none"] = parameter("memory", "as Seer's")
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, round by round."""
+        """Simulates an epoch round by round and returns its steps."""
         setup = work.setup
         batcher = rounds_of(work.steps * setup.p0, setup.p0, setup.r0, self.eta)
         seer, timeouts = Seer(chunk=self.chunk, draft=self.draft), AdaptiveTimeout()

@@ -1,12 +1,12 @@
 """Seer: responses to one prompt resemble each other, so let one of them tell how long the others will be and what they will say.
 
-Requests are cut into chunks that move between instances through a shared KV pool (`DividedRollout`); one probe a group reveals its length
+Requests are cut into chunks that move between instances through a shared KV pool (`DividedRollout`); one probe per group reveals its length
 and the longest groups go first (`ContextScheduler`); what siblings have said serves as drafts (`GroupDraft`), as many as an iteration
 verifies while it is still bound by memory. Everything stays synchronous, and output does not change.
 
 Our design where the paper leaves it open: what a chunk added is written to the pool behind decoding, reads queue at an instance's ports; a
 sibling helps with drafts from where it has come at least as far; several paths are drafted where the bound leaves room for them, each
-adding 0.1 token; the mean of accepted tokens stands for single draws. `draft="best"` takes the drafts that make most tokens a second
+adding 0.1 token; the mean of accepted tokens stands for single draws. `draft="best"` takes the drafts that make most tokens per second
 instead.
 
 Seer: Online Context Learning for Fast Synchronous LLM Reinforcement Learning, arXiv 2511.14617 (2025).
@@ -15,21 +15,22 @@ Seer: Online Context Learning for Fast Synchronous LLM Reinforcement Learning, a
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from armillary.arena import Claim, Gain, Kind, Technique
+from armillary.parameters import parameter
 
-from . import acceptance
-from .context_scheduler import ContextScheduler
-from .divided_rollout import DividedRollout
-from .generation import NO_DRAFTS, FloatArray
-from .kv_pool import KvPool
-from .reward import after_rollout_s
-from .setup import Setup, find_model
-from .steps import Launch, Step, conclude
+from .drafting import acceptance
+from .rewards.reward import after_rollout_s
+from .scheduling.context_scheduler import ContextScheduler
+from .scheduling.divided_rollout import DividedRollout
+from .scheduling.kv_pool import KvPool
+from .simulation.generation import NO_DRAFTS, FloatArray
+from .simulation.setup import Setup, find_model
+from .simulation.steps import Launch, Step, conclude
 from .workload import RolloutWork
 
 #: Host memory and SSD of a node, bytes, and an SSD array's bytes/s.
@@ -39,20 +40,16 @@ _WHY = "another machine, lengths of the published shape and drafts at published 
 
 @dataclass(frozen=True)
 class Seer(Technique):
-    """Divided rollout, context-aware scheduling, grouped drafts. Seer, arXiv 2511.14617."""
+    """Divides rollouts, schedules by context and drafts in groups. Seer, arXiv 2511.14617."""
 
-    chunk: int = field(default=8192, metadata={"doc": "tokens of a chunk", "range": (1, 1 << 24)})
-    order: Literal["context", "fifo"] = field(
-        default="context", metadata={"doc": "probes and longest groups first, or first come first served"}
+    chunk: int = parameter(8192, "tokens of a chunk", range=(1, 1 << 24))
+    order: Literal["context", "fifo"] = parameter("context", "probes and longest groups first, or first come first served")
+    draft: Literal["memory", "best", "none"] = parameter(
+        "memory", "drafts while an iteration is bound by memory, those that make most tokens per second, or none"
     )
-    draft: Literal["memory", "best", "none"] = field(
-        default="memory", metadata={"doc": "drafts while an iteration is bound by memory, those that make most tokens a second, or none"}
-    )
-    pool_rate: float | None = field(
-        default=None, metadata={"doc": "bytes/s of a device's port to the KV pool; none: the cluster's", "range": (1e-3, 1e13)}
-    )
-    host_bytes: float = field(default=HOST_BYTES, metadata={"doc": "bytes of a node's memory for the KV pool", "range": (0.0, 1e15)})
-    ssd_bytes: float = field(default=SSD_BYTES, metadata={"doc": "bytes of a node's SSDs for the KV pool", "range": (0.0, 1e18)})
+    pool_rate: float | None = parameter(None, "bytes/s of a device's port to the KV pool; none: the cluster's", range=(1e-3, 1e13))
+    host_bytes: float = parameter(HOST_BYTES, "bytes of a node's memory for the KV pool", range=(0.0, 1e15))
+    ssd_bytes: float = parameter(SSD_BYTES, "bytes of a node's SSDs for the KV pool", range=(0.0, 1e18))
 
     claims = (
         Claim(
@@ -66,7 +63,7 @@ class Seer(Technique):
     )  # fmt: skip
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, step by step."""
+        """Simulates an epoch step by step and returns its steps."""
         setup, out = work.setup, []
         for first in range(0, work.steps * setup.p0, setup.p0):
             launch = Launch(work, np.arange(first, first + setup.p0), setup.r0)

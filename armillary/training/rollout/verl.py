@@ -1,4 +1,4 @@
-"""verl (HybridFlow): everything starts at once, the step waits for the last response, then rewards, then training.
+"""verl (HybridFlow) starts everything at once, waits for the last response, then computes rewards, then trains.
 
 Requests stay where they were sent: a prompt's responses go to one instance, prompts to instances in turn. Where KV runs short, the most
 running requests of an instance are set to what is best on the first step. `async_reward` hands each
@@ -9,25 +9,26 @@ HybridFlow: A Flexible and Efficient RLHF Framework, EuroSys 2025.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.arena import Technique
+from armillary.parameters import parameter
 
-from .reward import Rewards, after_rollout_s
-from .steps import Launch, Step, conclude, tuned
+from .rewards.reward import Rewards, after_rollout_s
+from .simulation.steps import Launch, Step, conclude, tuned
 from .workload import RolloutWork
 
 
 @dataclass(frozen=True)
 class Verl(Technique):
-    """Synchronous rollouts, pinned requests. verl, EuroSys 2025."""
+    """Rolls out synchronously, with requests pinned to instances. verl, EuroSys 2025."""
 
-    async_reward: bool = field(default=False, metadata={"doc": "hand each response to its reward at once, not after the rollout"})
+    async_reward: bool = parameter(False, "hand each response to its reward at once, not after the rollout")
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, step by step."""
+        """Simulates an epoch step by step and returns its steps."""
         setup, p0 = work.setup, work.setup.p0
         instances, out = tuned(work), []
         for first in range(0, work.steps * p0, p0):

@@ -1,11 +1,9 @@
-"""How long responses are: logs of RL frameworks, and seeded mixes after the published shapes."""
+"""The lengths of responses, from logs of RL frameworks or from seeded mixes after the published shapes."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -14,14 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from armillary.errors import InputError, one_line, unknown
+from armillary.errors import InputError, one_line
+from armillary.files import Column, read_json_lines, read_table
 
-from .setup import Setup
+from .simulation.setup import Setup
 
 MATH, CODE, JUDGE = 0, 1, 2
 TASKS = ("math", "code", "judge")
-COLUMNS = ("step", "prompt_id", "response_id", "prompt_tokens", "response_tokens")
 MOST_ROWS, MOST_LINE, MOST_TOKENS = 20_000_000, 1 << 24, 1 << 24
+#: The largest number that a column of the log may have.
+MOST = 2**31 - 1
 #: Seconds that a program under test may take, and of one that never ends.
 LIMIT_S = 30.0
 
@@ -146,23 +146,19 @@ def read_log(
     Optional: `reward_s` (a code test that took 30 s or more never ends) and `task` (math, code, judge). Every prompt of a step has the
     same number of responses, which becomes R0; the first step's prompts become P0. `limit` takes the first so many steps.
     """
+    columns = [
+        Column("step", "int", least=0, most=MOST),
+        Column("prompt_id", "str"),
+        Column("response_id", "int", least=0, most=MOST),
+        Column("prompt_tokens", "int", unit="tokens", least=1, most=MOST),
+        Column("response_tokens", "int", unit="tokens", least=1, most=setup.max_length),
+        Column("reward_s", unit="seconds", least=0, default=0.0),
+        Column("task", "str", choices=TASKS, default="math"),
+    ]
+    table = read_table(path, columns, format="jsonl" if path.suffix.casefold() == ".json" else None, row_limit=MOST_ROWS)
     steps: dict[int, dict[str, list[tuple[int, int, int, float, int]]]] = {}
-    for line, row in _rows(path, COLUMNS):
-        where = f"{path}:{line}"
-        step, response = _whole(row, "step", where, 0), _whole(row, "response_id", where, 0)
-        prompt, length = _whole(row, "prompt_tokens", where, 1), _whole(row, "response_tokens", where, 1)
-        if length > setup.max_length:
-            raise InputError(f"response_tokens: found {length:,}; expected at most {setup.max_length:,}, the maximum", where=where)
-        name = str(row["prompt_id"] if row["prompt_id"] is not None else "").strip()
-        if not name:
-            raise InputError("prompt_id: found nothing; expected the prompt's id", where=where)
-        task = str(row.get("task") or "math").strip()
-        if task not in TASKS:
-            raise unknown("task", one_line(task, 40), TASKS, where=where)
-        seconds = _seconds(row.get("reward_s"), where)
+    for step, name, response, prompt, length, seconds, task in table.frame.iter_rows():
         steps.setdefault(step, {}).setdefault(name, []).append((response, prompt, length, seconds, TASKS.index(task)))
-    if not steps:
-        raise InputError("no response in it", where=str(path))
     chosen = sorted(steps)[: limit or None]
     p0, r0 = len(steps[chosen[0]]), len(next(iter(steps[chosen[0]].values())))
     groups = []
@@ -193,110 +189,16 @@ def read_log(
 def read_streams(path: Path) -> dict[str, list[tuple[str, npt.NDArray[np.int32]]]]:
     """Token streams for grouped drafts, JSONL `{"group", "request", "tokens": [int]}`: requests and tokens by group, in file order."""
     groups: dict[str, list[tuple[str, npt.NDArray[np.int32]]]] = {}
-    for line, row in _rows(path, ("group", "request", "tokens")):
-        where, tokens = f"{path}:{line}", row["tokens"]
+    for line, row in read_json_lines(path, longest=MOST_LINE, most=MOST_ROWS):
+        where = f"{path}:{line}"
+        if missing := [key for key in ("group", "request", "tokens") if key not in row]:
+            raise InputError(f'found no key "{missing[0]}"; expected group, request and tokens', where=where)
+        tokens = row["tokens"]
         if not isinstance(tokens, list) or not tokens or len(tokens) > MOST_TOKENS:
             raise InputError(f"tokens: expected a list of 1 to {MOST_TOKENS:,} token ids", where=where)
         if not all(isinstance(t, int) and not isinstance(t, bool) and -(2**31) <= t < 2**31 for t in tokens):
             raise InputError("tokens: expected whole numbers of 32 bits", where=where)
         groups.setdefault(str(row["group"]), []).append((str(row["request"]), np.array(tokens, np.int32)))
     if not groups:
-        raise InputError("no stream in it", where=str(path))
+        raise InputError("found no stream; expected at least one line", where=str(path))
     return groups
-
-
-def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(line, row) of a CSV, JSONL or Parquet file with the wanted columns."""
-    suffix = path.suffix.casefold()
-    rows: Iterable[tuple[int, Mapping[str, Any]]]
-    if suffix in (".jsonl", ".ndjson", ".json"):
-        rows = _json_lines(path)
-    elif suffix == ".parquet":
-        rows = _parquet(path, wanted)
-    elif suffix == ".csv":
-        rows = _csv(path)
-    else:
-        raise unknown("kind of file", suffix or path.name, (".csv", ".jsonl", ".parquet"), where=str(path))
-    for count, (line, row) in enumerate(rows):
-        if count >= MOST_ROWS:
-            raise InputError(f"more than {MOST_ROWS:,} rows", where=str(path))
-        missing = [c for c in wanted if c not in row]
-        if missing:
-            found = one_line(", ".join(map(str, row)) or "nothing", 120)
-            raise InputError(f"found the columns {found}; expected {', '.join(wanted)}", where=f"{path}:{line}")
-        yield line, row
-
-
-def _csv(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            if reader.fieldnames is None:
-                raise InputError("found nothing; expected a header", where=str(path))
-            for row in reader:
-                if None in row or None in row.values():
-                    raise InputError(f"expected as many values as columns ({len(reader.fieldnames)})", where=f"{path}:{reader.line_num}")
-                yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"not a CSV file: {one_line(str(problem), 120)}", where=str(path)) from None
-
-
-def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while text := file.readline(MOST_LINE + 1):
-                number += 1
-                if len(text) > MOST_LINE:
-                    raise InputError(f"a line of more than {MOST_LINE:,} bytes", where=f"{path}:{number}")
-                if not text.strip():
-                    continue
-                try:
-                    row = json.loads(text)
-                except (ValueError, RecursionError) as problem:
-                    raise InputError(f"not JSON: {one_line(str(problem), 120)}", where=f"{path}:{number}") from None
-                if not isinstance(row, dict):
-                    raise InputError(f"found {type(row).__name__}; expected an object", where=f"{path}:{number}")
-                yield number, row
-    except OSError as problem:
-        raise InputError(problem.strerror or "cannot be read", where=str(path)) from None
-
-
-def _parquet(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    import polars as pl
-
-    try:
-        schema = pl.read_parquet_schema(path)
-        names = [c for c in (*wanted, "reward_s", "task") if c in schema]
-        missing = [c for c in wanted if c not in schema]
-        if missing:
-            found = one_line(", ".join(schema), 120)
-            raise InputError(f"found the columns {found}; expected {', '.join(wanted)}", where=str(path))
-        table = pl.read_parquet(path, columns=names, n_rows=MOST_ROWS + 1)
-    except (OSError, pl.exceptions.PolarsError) as problem:
-        raise InputError(f"not a Parquet file: {one_line(str(problem), 120)}", where=str(path)) from None
-    for i, row in enumerate(table.iter_rows(named=True)):
-        yield i + 1, row
-
-
-def _whole(row: Mapping[str, Any], name: str, where: str, least: int) -> int:
-    value = row[name]
-    try:
-        found = int(value) if not isinstance(value, bool | float) else (int(value) if float(value).is_integer() else None)
-    except (TypeError, ValueError):
-        found = None
-    if found is None or isinstance(value, bool) or not least <= found < 2**31:
-        raise InputError(f'column "{name}": found "{one_line(str(value), 40)}"; expected a whole number from {least}', where=where)
-    return found
-
-
-def _seconds(value: Any, where: str) -> float:
-    if value is None or value == "":
-        return 0.0
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
-        raise InputError(f'column "reward_s": found "{one_line(str(value), 40)}"; expected seconds of 0 or more', where=where)
-    return found

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from armillary.cluster import Cluster, formats, load
+from armillary.cluster.formats import xml
 from armillary.errors import InputError
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0">\n'
@@ -126,7 +127,7 @@ BOMB = (
         ('<topology version="2.0"/>', "found 0 objects"),
         (machine(""), "no hardware thread"),
         (machine('<object type="Core"/>'), "a core without hardware threads"),
-        (machine('<object type="Core"><object type="PU" os_index="1"/><object type="PU" os_index="1"/></object>'), "stands twice"),
+        (machine('<object type="Core"><object type="PU" os_index="1"/><object type="PU" os_index="1"/></object>'), "appears twice"),
         (machine('<object type="Core"><object type="PU" os_index="99999999"/></object>'), "os_index"),
         (machine('<object type="NUMANode" cpuset="everything"/>'), "cpuset"),
         (machine('<object type="NUMANode" cpuset="0x1" local_memory="-3"/>'), "local_memory"),
@@ -140,9 +141,11 @@ def test_bad_xml_says_what_is_wrong(tmp_path: Path, text: str, what: str) -> Non
         read(tmp_path, text)
 
 
-def test_too_many_elements_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="more than 200,000 elements"):
-        read(tmp_path, HEAD + "<x/>" * 200_001 + "</topology>")
+def test_too_many_elements_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert xml.MOST_ELEMENTS == 200_000
+    monkeypatch.setattr(xml, "MOST_ELEMENTS", 5_000)
+    with pytest.raises(InputError, match="more than 5,000 elements"):
+        read(tmp_path, HEAD + "<x/>" * 5_001 + "</topology>")
 
 
 def test_another_encoding_is_read(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_one_gpu_as_a_real_machine_printed_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ({"GPU0": "X NV2", "GPU1": "NV1 X"}, "NV2 one way and NV1 the other"),
+        ({"GPU0": "X NV2", "GPU1": "NV1 X"}, "NV2 in one direction and NV1 in the other"),
         ({"GPU0": "X WAY", "GPU1": "NV1 X"}, 'found "WAY"'),
         ({"GPU0": "X", "GPU1": "NV1 X"}, "row GPU0"),
     ],

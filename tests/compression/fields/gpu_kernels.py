@@ -22,15 +22,16 @@ if DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no CUDA device, and not under Triton's interpreter", allow_module_level=True)
 
 from armillary.compression import fields as fz  # noqa: E402
-from armillary.compression.fields import fz_fused, gpu  # noqa: E402
-from armillary.compression.fields.container import pack_chunk, read_chunk, read_chunk_head, read_head  # noqa: E402
+from armillary.compression.fields import gpu  # noqa: E402
 from armillary.compression.fields.gpu import checksum, speed  # noqa: E402
 from armillary.compression.fields.gpu.checksum import LANES, SEGMENT, checksums, section_checksums  # noqa: E402
 from armillary.compression.fields.gpu.chunks import coder_of  # noqa: E402
 from armillary.compression.fields.gpu.quantise_kernels import divisor  # noqa: E402
-from armillary.compression.fields.huffman import AHEAD  # noqa: E402
-from armillary.crc32c import crc32c  # noqa: E402
+from armillary.compression.fields.pipeline.container import pack_chunk, read_chunk, read_chunk_head, read_head  # noqa: E402
+from armillary.compression.fields.stages import fz_fused  # noqa: E402
+from armillary.compression.fields.stages.huffman import AHEAD  # noqa: E402
 from armillary.errors import InputError  # noqa: E402
+from armillary.files.checksums import crc32c  # noqa: E402
 
 PIPELINES = ("speed", "default", "fz-fused", "cuszp-fused")
 

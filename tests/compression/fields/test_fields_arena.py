@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from armillary.compression import fields as fz
+from armillary.compression.fields.advice.metrics import errors, overall_speedup, radial_spectrum, spectrum_error, ssim
 from armillary.compression.fields.arena import fields
-from armillary.compression.fields.metrics import errors, overall_speedup, radial_spectrum, spectrum_error, ssim
-from armillary.compression.fields.readers import dimensions_in_name
-from armillary.compression.fields.stage import Context
+from armillary.compression.fields.readers.field_files import dimensions_in_name
+from armillary.compression.fields.stages.stage import Context
 from armillary.compression.fields.workload import FIELDS, shape_of
 from armillary.errors import InputError
 
@@ -38,19 +38,6 @@ def test_metrics_by_hand() -> None:
     wave = np.cos(2 * np.pi * 3 * np.arange(64) / 64)
     assert np.argmax(radial_spectrum(wave)) + 1 == 3
     assert spectrum_error(radial_spectrum(y), radial_spectrum(0.9 * y)) == pytest.approx(0.19, rel=1e-6)
-
-
-def test_every_technique_runs_and_keeps_the_bound() -> None:
-    for package in ("pysz", "zfpy", "blosc2"):
-        pytest.importorskip(package)
-    cases = {case.name: case.at(0, 0) for case in fields.built_in("tiny")}
-    for name in fields.techniques:
-        for label in ("hurricane@1e-3", "particles@1e-2", "turbulence-f64@1e-6"):
-            outcome = fields.execute(fields.make(name), cases[label])
-            asked = {metric.name for metric in fields.metrics.values() if metric.applies(cases[label])}
-            assert set(outcome.values) == asked
-            assert 0 <= outcome.values["max_error"] <= 1
-            assert outcome.values["ratio"] > 0.9
 
 
 def test_a_broken_bound_is_a_failure() -> None:
@@ -124,16 +111,13 @@ def test_bad_shapes_and_numbers(tmp_path: Path) -> None:
         fz.read_field(tmp_path / "i.npy")
 
 
-def test_a_users_file_is_compared(armillary_command: Command, tmp_path: Path) -> None:
+def test_a_users_file_with_a_wrong_shape_is_refused(tmp_path: Path) -> None:
     fz.field("turbulence", (20, 30, 30), np.random.default_rng(2)).tofile(tmp_path / "u_20_30_30.f32")
-    arguments = ["compare", "compression/fields", "--techniques", "fzmod-speed,zstd", "--work", "u_20_30_30.f32"]
-    ran = armillary_command(*arguments, "--bound", "1e-2", "--bandwidth", "0.1")
-    assert ran.returncode == 0, ran.stderr
-    assert "ratio" in ran.stdout
-    wrong = armillary_command(*arguments, "--shape", "20x30x31")
-    assert wrong.returncode == 2
-    assert "needs" in wrong.stderr.strip().splitlines()[-1]
-    assert armillary_command(*arguments, "--bound", "-1").returncode == 2
+    (case,) = fields.from_file(tmp_path / "u_20_30_30.f32", {"bound": "1e-2", "bandwidth": "0.1"})
+    assert (case.parameters["bandwidth"], case.kinds) == (1e8, {"file", "float32", "grid"})
+    for options, said in (({"shape": "20x30x31"}, "needs"), ({"bound": "-1"}, "--bound")):
+        with pytest.raises(InputError, match=said):
+            fields.from_file(tmp_path / "u_20_30_30.f32", options)
 
 
 def test_certificates_say_what_is_wrong() -> None:
@@ -186,7 +170,7 @@ def test_fields_depend_on_their_seed_alone() -> None:
 
 
 def test_the_sample_comes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    auto = importlib.import_module("armillary.compression.fields.auto")
+    auto = importlib.import_module("armillary.compression.fields.advice.auto")
     monkeypatch.setattr(auto, "LEAST", 1 << 21)
     for shape in ((1, 1, 2048, 2048), (1, 256, 256, 256), (4, 1, 1024, 1024)):
         places = np.arange(np.prod(shape), dtype=np.float64)
@@ -198,7 +182,7 @@ def test_the_sample_comes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_nine_of_ten_estimates_are_within_a_tenth() -> None:
-    auto = importlib.import_module("armillary.compression.fields.auto")
+    auto = importlib.import_module("armillary.compression.fields.advice.auto")
     near = []
     for name in FIELDS:
         x = fz.field(name, shape_of(name, "small"), np.random.default_rng(2))

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from armillary.compression import fields as fz
-from armillary.compression.fields.bounds import absolute_bound, finite_span
-from armillary.compression.fields.container import extents
-from armillary.compression.fields.fz import violators
-from armillary.compression.fields.pipeline import NAMED, Pipeline
-from armillary.compression.fields.stage import Context
+from armillary.compression.fields.pipeline.container import extents
+from armillary.compression.fields.pipeline.fz import violators
+from armillary.compression.fields.pipeline.pipeline import NAMED, Pipeline
+from armillary.compression.fields.stages.bounds import absolute_bound, finite_span
+from armillary.compression.fields.stages.stage import Context
 from armillary.errors import InputError
 
 MORE = (
@@ -155,7 +155,7 @@ def test_noise_at_a_tight_bound_is_stored() -> None:
 
 
 def test_a_psnr_is_reached() -> None:
-    from armillary.compression.fields.metrics import errors
+    from armillary.compression.fields.advice.metrics import errors
 
     x = fz.field("turbulence", (32, 40, 40), np.random.default_rng(6))
     for target in (50.0, 80.0):

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from armillary.compression import fields as fz
-from armillary.compression.fields.bitshuffle import Bitshuffle, ZeroBlocks
-from armillary.compression.fields.bounds import Range
-from armillary.compression.fields.container import MAGIC, chunk_plan, read_head
-from armillary.compression.fields.histogram import Histogram
-from armillary.compression.fields.huffman import Huffman
-from armillary.compression.fields.lorenzo import Lorenzo
-from armillary.compression.fields.pipeline import Pipeline
-from armillary.crc32c import crc32c
+from armillary.compression.fields.pipeline.container import MAGIC, chunk_plan, read_head
+from armillary.compression.fields.pipeline.pipeline import Pipeline
+from armillary.compression.fields.stages.bitshuffle import Bitshuffle, ZeroBlocks
+from armillary.compression.fields.stages.bounds import Range
+from armillary.compression.fields.stages.histogram import Histogram
+from armillary.compression.fields.stages.huffman import Huffman
+from armillary.compression.fields.stages.lorenzo import Lorenzo
 from armillary.errors import InputError
+from armillary.files.checksums import crc32c
 
 
 def example(pipeline: str = "default") -> tuple[np.ndarray, bytes]:
@@ -92,7 +92,7 @@ def test_flipped_and_cut_files_are_refused(pipeline: str) -> None:
 def test_sections_that_lie_with_a_true_checksum_are_refused_or_decoded_without_a_crash(
     pipeline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import armillary.compression.fields.container as container
+    import armillary.compression.fields.pipeline.container as container
 
     x, data = example(pipeline)
     monkeypatch.setattr(container, "crc32c", lambda part: 7)

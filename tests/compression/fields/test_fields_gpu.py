@@ -27,10 +27,11 @@ def run(name: str, tmp_path: Path, marked: str, **environment: str) -> None:
     assert " passed" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_kernels_give_the_bytes_of_the_host(marked: str, tmp_path: Path) -> None:
-    run("gpu_kernels.py", tmp_path, marked, **({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}))
+@pytest.mark.slow
+def test_kernels_give_the_bytes_of_the_host(tmp_path: Path) -> None:
+    run("gpu_kernels.py", tmp_path, "", **({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}))
 
 
+@pytest.mark.slow
 def test_compiled_kernels_round_as_the_host_does(tmp_path: Path) -> None:
     run("gpu_assembly.py", tmp_path, "not slow")

@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from armillary.compression.fields.bitshuffle import Bitshuffle, ZeroBlocks
-from armillary.compression.fields.fixed_width import FixedWidth
-from armillary.compression.fields.histogram import Histogram, TopkHistogram
-from armillary.compression.fields.huffman import Huffman, canonical_codes, code_lengths
-from armillary.compression.fields.interpolation import Interp, Plan, passes
-from armillary.compression.fields.logarithm import _EXP, _LOG, _logs, _powers
-from armillary.compression.fields.lorenzo import Lorenzo
-from armillary.compression.fields.rze import Rze
-from armillary.compression.fields.stage import Context
-from armillary.crc32c import crc32c, crc32c_tables
+from armillary.compression.fields.stages.bitshuffle import Bitshuffle, ZeroBlocks
+from armillary.compression.fields.stages.fixed_width import FixedWidth
+from armillary.compression.fields.stages.histogram import Histogram, TopkHistogram
+from armillary.compression.fields.stages.huffman import Huffman, canonical_codes, code_lengths
+from armillary.compression.fields.stages.interpolation import Interp, Plan, passes
+from armillary.compression.fields.stages.logarithm import _EXP, _LOG, _logs, _powers
+from armillary.compression.fields.stages.lorenzo import Lorenzo
+from armillary.compression.fields.stages.rze import Rze
+from armillary.compression.fields.stages.stage import Context
 from armillary.errors import InputError
 
 
@@ -278,18 +277,6 @@ def test_logarithms_and_powers_are_exact_to_the_guard() -> None:
     _powers(logs, back, _EXP)
     normal = x > 1e-300
     assert np.max(np.abs(back[normal] / x[normal] - 1)) < 1e-12
-
-
-@given(data=st.binary(max_size=300))
-@settings(deadline=None)
-def test_checksums_agree_with_googles(data: bytes) -> None:
-    google = pytest.importorskip("google_crc32c")
-    assert crc32c_tables(data) == google.value(data) == crc32c(data)
-
-
-def test_checksum_of_the_standards_example() -> None:
-    assert crc32c_tables(b"123456789") == 0xE3069283
-    assert crc32c_tables(bytes(32)) == 0x8A9136AA
 
 
 def test_stages_refuse_what_cannot_be_theirs() -> None:

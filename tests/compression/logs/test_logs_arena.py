@@ -15,8 +15,8 @@ import armillary
 from armillary.arena import NotForThisCase, Outcome
 from armillary.compression.logs import ColumnOrder, best, columnar, generate, restore_rows, sort_rows
 from armillary.compression.logs.arena import logs
-from armillary.compression.logs.formats import PLAIN, QUOTED, Format
-from armillary.compression.logs.technique import Log
+from armillary.compression.logs.planning.technique import Log
+from armillary.compression.logs.records.formats import PLAIN, QUOTED, Format
 from armillary.compression.logs.workload import KINDS
 from armillary.errors import InputError
 from armillary.streams import stream
@@ -72,30 +72,24 @@ def test_the_service_is_a_function_of_the_server() -> None:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("technique", logs.techniques)
-@pytest.mark.parametrize("case", ["zeek-conn~1", "json-events"])
-def test_every_technique_gives_the_log_back(technique: str, case: str) -> None:
-    outcome = logs.execute(logs.make(technique), CASES[case])
-    assert isinstance(outcome, Outcome)
-    assert set(outcome.values) == set(logs.metrics)
-    assert outcome.values["lossless"] == 1.0
-    assert outcome.values["ratio"] > 2
-    if technique in ("gzip-6", "bzip2", "zstd-3", "zstd-19", "xz-6", "brotli-9", "ppmd", "denum"):
-        assert outcome.values["gain"] == 0.0
-    if technique == "columnar+types" and case == "zeek-conn~1":
-        assert outcome.values["gain"] > 0.05
+def test_gains_are_over_the_same_compressor_alone() -> None:
+    """The general compressors gain nothing over themselves; streams of numbers do."""
+    found = {name: logs.execute(logs.make(name), CASES["zeek-conn~1"]) for name in ("gzip-6", "ppmd", "denum", "columnar+types")}
+    gains = {name: outcome.values["gain"] for name, outcome in found.items() if isinstance(outcome, Outcome)}
+    assert (gains["gzip-6"], gains["ppmd"], gains["denum"]) == (0.0, 0.0, 0.0)
+    assert gains["columnar+types"] > 0.05
 
 
 def test_a_wrong_byte_fails_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     technique = logs.make("zstd-3")
     monkeypatch.setattr(type(technique), "restore", lambda self, decoded, plan: decoded[:-1] + b"?")
     with pytest.raises(ArithmeticError, match="not the log"):
-        logs.execute(technique, CASES["dns"])
+        logs.execute(technique, CASES["json-events"])
 
 
 def test_compare_answers_in_a_sentence() -> None:
-    result = armillary.compare("compression/logs", techniques=["zstd-3", "cfseq", "xz-6"], cases=["proxy"], scale="tiny", repeats=1)
-    assert set(result.medians("cfseq", "ratio")) == {"proxy"}
+    result = armillary.compare("compression/logs", techniques=["zstd-3", "cfseq", "xz-6"], cases=["zeek-conn"], scale="tiny", repeats=1)
+    assert set(result.medians("cfseq", "ratio")) == {"zeek-conn"}
     assert "Reordering the fields alone" in logs._answer(result)  # type: ignore[misc]
     assert logs._plots(result)  # type: ignore[misc]
 
@@ -168,7 +162,7 @@ def test_rows_are_sorted_and_come_back(lines: list[bytes], last: bool, fields: i
 
 
 def test_rows_sort_within_their_window_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from armillary.compression.logs import rows
+    from armillary.compression.logs.planning import rows
 
     monkeypatch.setattr(rows, "WINDOW", 4)
     form = Format("tsv", PLAIN, "\t", 2)
@@ -223,7 +217,7 @@ def _has_arrow() -> bool:
 
 def test_arrays_of_lines_through_numcodecs() -> None:
     pytest.importorskip("numcodecs")
-    from armillary.compression.logs.sockets import LogLines
+    from armillary.compression.logs.codecs.numcodecs_lines import LogLines
 
     data, _ = generate("firewall-kv", 30_000, stream(1, "f"))
     lines = np.array(data.split(b"\n")[:-1], dtype=object)

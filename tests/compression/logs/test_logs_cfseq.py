@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.compression.logs import CFseq, Plan, cfseq, detect, drifted, gain_on, generate, replan
-from armillary.compression.logs.compressors import FAMILIES, compressor
-from armillary.compression.logs.entropy import blocks, conditional_entropy, entropy, entropy_order, similarity, start_order
-from armillary.compression.logs.formats import PLAIN, Format
-from armillary.compression.logs.sample import read_sample, take_sample
-from armillary.compression.logs.search import Scorer, search
+from armillary.compression.logs.planning.entropy import blocks, conditional_entropy, entropy, entropy_order, similarity, start_order
+from armillary.compression.logs.planning.search import Scorer, search
+from armillary.compression.logs.records.formats import PLAIN, Format
+from armillary.compression.logs.records.sample import read_sample, take_sample
+from armillary.compression.logs.streams.compressors import FAMILIES, compressor
 from armillary.compression.logs.workload import KINDS
 from armillary.errors import InputError
 from armillary.streams import stream

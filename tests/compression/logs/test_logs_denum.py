@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.compression.logs import denum, generate
-from armillary.compression.logs.numbers import from_varints, to_varints
+from armillary.compression.logs.streams.numbers import from_varints, to_varints
 from armillary.compression.logs.workload import KINDS
 from armillary.errors import InputError
 from armillary.streams import stream

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armillary.compression.logs.formats import BRACKETS, JSON, PAIRS, PLAIN, QUOTED, Format, detect
-from armillary.compression.logs.plan import CHUNK, Plan, Reorder
-from armillary.compression.logs.split import LONGEST_LINE, fields_per_line, intern, parse
+from armillary.compression.logs.planning.plan import CHUNK, Plan, Reorder
+from armillary.compression.logs.records.formats import BRACKETS, JSON, PAIRS, PLAIN, QUOTED, Format, detect
+from armillary.compression.logs.records.split import LONGEST_LINE, fields_per_line, intern, parse
 from armillary.errors import InputError
 
 TSV = Format("zeek", PLAIN, "\t", 3, True)

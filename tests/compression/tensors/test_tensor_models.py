@@ -26,7 +26,7 @@ from armillary.compression.tensors import (
     tt_linear,
     tt_svd,
 )  # fmt: skip
-from armillary.compression.tensors.edge import PHASES, decomposition, total
+from armillary.compression.tensors.processor.edge import PHASES, decomposition, total
 from armillary.compression.tensors.workload import Tensors, built_in, looks_trained
 from armillary.errors import InputError
 
@@ -110,7 +110,7 @@ def test_the_engine_gains_nothing_where_it_is_a_core_and_moving_is_free() -> Non
 
 def test_the_model_is_monotone_in_each_constant() -> None:
     trains = [tt_svd(a, 0.3, engine="split") for a in built_in("resnet32", np.random.default_rng(0), "tiny").layers.values()]
-    from armillary.compression.tensors.techniques import on_processor
+    from armillary.compression.tensors.processor.method import on_processor
 
     p = EdgeProcessor()
     for kind in ("gemm-only", "tt-edge"):
@@ -159,6 +159,7 @@ def test_estimates_by_layer() -> None:
         EdgeProcessor(clock=0)
 
 
+@pytest.mark.slow
 def test_a_trained_network_keeps_its_accuracy() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.compression.tensors import TT, fold, modes_of, svd, tt_svd, unfold
-from armillary.compression.tensors.modes import balanced
-from armillary.compression.tensors.split_svd import bidiagonal, truncated
+from armillary.compression.tensors.decomposition.modes import balanced
+from armillary.compression.tensors.decomposition.split_svd import bidiagonal, truncated
 from armillary.compression.tensors.workload import built_in, resnet32_shapes
 from armillary.errors import InputError
 

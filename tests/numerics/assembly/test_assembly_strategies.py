@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.numerics.assembly import Assembler, Hybrid, Plan, build, colour, problem_of, quadratic
+from armillary.numerics.assembly.assembling.strategy import STRATEGIES, strategy
+from armillary.numerics.assembly.assembling.symbolic import symbolic
 from armillary.numerics.assembly.blocked import Blocked
-from armillary.numerics.assembly.elements import ELEMENTS, MASS, STIFFNESS, tables
-from armillary.numerics.assembly.grids import fan, grid, hilbert, jittered, renumbered
-from armillary.numerics.assembly.mesh import Mesh, oriented
-from armillary.numerics.assembly.quadrature import EDGES, rule
-from armillary.numerics.assembly.strategy import STRATEGIES, strategy
-from armillary.numerics.assembly.symbolic import symbolic
+from armillary.numerics.assembly.elements.elements import ELEMENTS, MASS, STIFFNESS, tables
+from armillary.numerics.assembly.elements.quadrature import EDGES, rule
+from armillary.numerics.assembly.meshes.grids import fan, grid, hilbert, jittered, renumbered
+from armillary.numerics.assembly.meshes.mesh import Mesh, oriented
 from armillary.numerics.assembly.workload import FAMILIES, catalogue
 
 SQUARE = np.array([(0, 0), (1, 0), (1, 1), (0, 1)], float)
@@ -260,7 +260,7 @@ def test_rules_of_integration_are_exact_for_their_degree(simplex, dimension, deg
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_shape_functions_are_one_at_their_node_and_derive_right(cell):
-    from armillary.numerics.assembly.quadrature import CUBE, SQUARE, shapes
+    from armillary.numerics.assembly.elements.quadrature import CUBE, SQUARE, shapes
 
     element = ELEMENTS[cell]
     d = element.dimension
@@ -363,7 +363,7 @@ def _skfem_basis(cell: str):
     points, cells = basis.doflocs.T, basis.element_dofs.T
     if cell == "hexahedron":
         # Theirs: corners by the number of ones in their coordinates.
-        from armillary.numerics.assembly.quadrature import CUBE
+        from armillary.numerics.assembly.elements.quadrature import CUBE
 
         theirs = np.asarray(basis.elem.doflocs)
         cells = cells[:, [int(np.flatnonzero((theirs == c).all(axis=1))[0]) for c in CUBE]]
@@ -437,7 +437,7 @@ def test_the_catalogue_has_four_hundred_meshes_of_all_families():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_plan_gives_a_sound_mesh_and_the_same_one_again(family):
-    from armillary.numerics.assembly.mesh import checked
+    from armillary.numerics.assembly.meshes.mesh import checked
 
     for cell in ("triangle", "tetra", "quad", "hexahedron"):
         if cell in ("quad", "hexahedron") and not any(p.family == family and p.cell == cell for p in catalogue()):

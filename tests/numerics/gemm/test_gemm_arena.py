@@ -1,18 +1,15 @@
-"""The arena from the command line and from files."""
+"""The model of a device, the arena's fallback, and matrices from files."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from armillary.cluster import preset
+from armillary.errors import InputError
 from armillary.numerics.gemm.arena import MODELLED, gemm, modelled_seconds
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_modelled_seconds_by_hand() -> None:
@@ -24,38 +21,30 @@ def test_modelled_seconds_by_hand() -> None:
     assert set(MODELLED) == {"gb200", "rtx-pro-6000", "h200"}
 
 
-def test_every_technique_runs_or_declines() -> None:
-    cases = {case.name: case.at(0, 0) for case in gemm.built_in("tiny")}
-    for name in gemm.techniques:
-        for case in ("uniform", "graded-20", "model-gb200-8192"):
-            outcome = gemm.execute(gemm.make(name), cases[case])
-            if hasattr(outcome, "values"):
-                asked = {metric.name for metric in gemm.metrics.values() if metric.applies(cases[case])}
-                assert set(outcome.values) == asked
-    adp = gemm.execute(gemm.make("adp"), cases["graded-20"])
-    assert adp.values["grade"] == 3  # type: ignore[union-attr]
-    assert adp.values["fallback"] == 1  # type: ignore[union-attr]
+def test_adp_falls_back_where_exponents_spread_too_far() -> None:
+    graded = next(case for case in gemm.built_in("tiny") if case.name == "graded-20")
+    values = gemm.execute(gemm.make("adp"), graded.at(0, 0)).values  # type: ignore[union-attr]
+    assert values["grade"] == 3
+    assert values["fallback"] == 1
 
 
-def test_files_are_multiplied(armillary_command: Command, tmp_path: Path) -> None:
+def test_a_file_is_multiplied_by_its_transpose_or_by_another(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    np.save(tmp_path / "a.npy", rng.normal(size=(12, 20)))
-    np.save(tmp_path / "b.npy", rng.normal(size=(20, 9)))
-    arguments = ["compare", "numerics/gemm", "--repeats", "1", "--techniques", "adp,native", "--work"]
-    ran = armillary_command(*arguments, "a.npy", "--b", "b.npy")
-    assert ran.returncode == 0, ran.stderr
-    assert "error_u" in ran.stdout
-    assert armillary_command(*arguments, "a.npy").returncode == 0
+    a, b = rng.normal(size=(12, 20)), rng.normal(size=(20, 9))
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    for options, right in (({}, a.T), ({"b": str(tmp_path / "b.npy")}, b)):
+        (case,) = gemm.from_file(tmp_path / "a.npy", options)
+        assert np.array_equal(case.workload[0], a)
+        assert np.array_equal(case.workload[1], right)
+        assert gemm.execute(gemm.make("adp"), case.at(0, 0)).values["grade"] == 3  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("name", "says"), [("wrong.npy", "not an array"), ("missing.npy", "no such file"), ("text.txt", "ending")])
-def test_bad_files_end_with_one_line(armillary_command: Command, tmp_path: Path, name: str, says: str) -> None:
+def test_bad_files_are_refused_on_both_sides(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00nonsense")
     (tmp_path / "text.txt").write_text("1 2 3")
     np.save(tmp_path / "a.npy", np.ones((3, 3)))
-    for arguments in (["--work", name], ["--work", "a.npy", "--b", name]):
-        ran = armillary_command("compare", "numerics/gemm", *arguments)
-        assert ran.returncode == 2
-        assert says in ran.stderr
-        assert says in ran.stderr.strip().splitlines()[-1]
-        assert "Traceback" not in ran.stderr
+    for file, options in ((name, {}), ("a.npy", {"b": str(tmp_path / name)})):
+        with pytest.raises(InputError, match=says):
+            gemm.from_file(tmp_path / file, options)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 from armillary.errors import InputError
 from armillary.numerics.lp import HighsSimplex, LinearProgram, read_mps, solve, write_solution
+from armillary.numerics.lp.arena import lp as lp_arena
 
 INF = np.inf
 WHOLE = """\
@@ -65,7 +64,7 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(WHOLE.encode()))
     assert read_mps(path).name == "SMALL"
     path.write_bytes(gzip.compress(WHOLE.encode())[:-20])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="within its gzip data"):
         read_mps(path)
 
 
@@ -218,16 +217,14 @@ def test_solutions_are_written(tmp_path: Path) -> None:
     assert len(lines) == 4 + 3 + 3
 
 
-def test_the_command_reads_mps(armillary_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_the_arena_solves_mps_and_names_the_column_of_a_fault(tmp_path: Path) -> None:
     (tmp_path / "a.mps").write_text(WHOLE)
     (tmp_path / "bad.mps").write_text(WHOLE.replace("LIM2               1.0", "LIM2               one"))
-    arguments = ["compare", "numerics/lp", "--techniques", "r2hpdhg,highs-simplex", "--repeats", "1", "--work"]
-    ran = armillary_command(*arguments, "a.mps")
-    assert ran.returncode == 0, ran.stderr
-    assert "objective_error" in ran.stdout
-    wrong = armillary_command(*arguments, "bad.mps")
-    assert wrong.returncode == 2
-    assert "bad.mps:10:34" in wrong.stderr
+    (case,) = lp_arena.from_file(tmp_path / "a.mps")
+    for technique in ("r2hpdhg", "highs-simplex"):
+        assert lp_arena.execute(lp_arena.make(technique), case.at(0, 0)).values["solved"] == 1  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"bad\.mps:10:34"):
+        lp_arena.from_file(tmp_path / "bad.mps")
 
 
 OPTIMA = {"afiro": -464.7531, "adlittle": 225494.96, "25fv47": 5501.8459, "israel": -896644.82, "woodinfe": None, "galenet": None}

@@ -11,10 +11,11 @@ from scipy.sparse import csr_array, random_array
 
 from armillary import comm
 from armillary.errors import InputError
-from armillary.numerics.lp import LinearProgram, R2Hpdhg, kkt, read_lp, solve
-from armillary.numerics.lp.placement import place, placed
-from armillary.numerics.lp.program_files import read_program
-from armillary.numerics.lp.scaled import norm2, scaled
+from armillary.numerics.lp import LinearProgram, R2Hpdhg, read_lp, solve
+from armillary.numerics.lp.first_order.placement import place, placed
+from armillary.numerics.lp.first_order.scaled import norm2, scaled
+from armillary.numerics.lp.program import kkt
+from armillary.numerics.lp.readers.program_files import read_program
 from armillary.numerics.lp.workload import family, planted
 
 INF = np.inf

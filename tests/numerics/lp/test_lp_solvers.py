@@ -11,23 +11,13 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from armillary import comm
 from armillary.errors import InputError
-from armillary.numerics.lp import (
-    HighsIpm,
-    HighsSimplex,
-    LinearProgram,
-    Pdhg,
-    PdlpAverage,
-    R2Hpdhg,
-    RramPdhg,
-    advise,
-    from_linprog,
-    kkt,
-    solve,
-)
-from armillary.numerics.lp.scaled import norm2, scaled
+from armillary.numerics.lp import HighsIpm, HighsSimplex, LinearProgram, Pdhg, PdlpAverage, R2Hpdhg, RramPdhg, advise, from_linprog, solve
+from armillary.numerics.lp.first_order.scaled import norm2, scaled
+from armillary.numerics.lp.program import kkt
 from armillary.numerics.lp.workload import FAMILIES, family, planted
 
 INF = np.inf
@@ -121,7 +111,7 @@ def test_reads_are_counted_and_writes_do_not_grow() -> None:
 
 
 def test_the_norm_in_memory() -> None:
-    lp = family("planted", 60, np.random.default_rng(0))
+    lp = family("planted", 24, np.random.default_rng(0))
     p = scaled(lp, norms=False)
     truth = float(np.linalg.norm(p.matrix.toarray(), 2))
     assert norm2(p, np.random.default_rng(0)) == pytest.approx(truth, rel=1e-3)
@@ -137,9 +127,11 @@ def test_the_norm_in_memory() -> None:
     np.testing.assert_allclose(ideal.multiply(np.concatenate([np.zeros(m), x])), np.concatenate([p.matrix @ x, np.zeros(n)]), atol=1e-9)
     assert RramPdhg()._norm(ideal, np.random.default_rng(2)) == pytest.approx(truth, rel=1e-6)
     above = 0
-    for seed in range(40):
-        noisy = Crossbar(symmetric, "EpiRAM", correct=1, seed=seed)
-        above += RramPdhg()._norm(noisy, np.random.default_rng(seed)) * 1.05 * 1.015 >= truth
+    # On matrices this small several BLAS threads only wait for each other.
+    with threadpool_limits(1):
+        for seed in range(40):
+            noisy = Crossbar(symmetric, "EpiRAM", 64, correct=1, seed=seed)
+            above += RramPdhg()._norm(noisy, np.random.default_rng(seed)) * 1.05 * 1.015 >= truth
     assert above >= 38
 
 

@@ -23,5 +23,5 @@ def factored(comm, a, method="lu-cholqr2", starts=None, parameters=None):
     return q, r, info.method, info.fallback, info.collectives, info.bytes
 
 
-def triangle(comm, family, m, n, method):
-    return factored(comm, whole(family, m, n), method)[1]
+def triangles(comm, family, m, n, methods):
+    return [factored(comm, whole(family, m, n), method)[1] for method in methods]

@@ -23,8 +23,8 @@ from armillary.numerics.schur import (
     minimum_work,
     staircase,
 )
-from armillary.numerics.schur.factor import order_and_factor
-from armillary.numerics.schur.staircase import bounds
+from armillary.numerics.schur.complement.factor import order_and_factor
+from armillary.numerics.schur.complement.staircase import bounds
 
 ASSEMBLING = ("stepped", "explicit", "explicit-sparse", "augmented")
 

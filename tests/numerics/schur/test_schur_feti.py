@@ -11,11 +11,11 @@ from scipy.sparse.linalg import cg, spsolve
 
 from armillary.errors import InputError
 from armillary.numerics.schur import Mesh, SchurAssembler, bisected, decompose, grid, grid_parts, read_mesh, solve, total_feti
-from armillary.numerics.schur.decomposition import inside
-from armillary.numerics.schur.feti import as_mesh, expected_iterations, pays
-from armillary.numerics.schur.meshes import checked_parts, from_meshio
-from armillary.numerics.schur.pcpg import DualOperator, LocalDual, Projector
-from armillary.numerics.schur.physics import kernel, load, stiffness
+from armillary.numerics.schur.feti.decomposition import inside
+from armillary.numerics.schur.feti.meshes import checked_parts, from_meshio
+from armillary.numerics.schur.feti.pcpg import DualOperator, LocalDual, Projector
+from armillary.numerics.schur.feti.physics import kernel, load, stiffness
+from armillary.numerics.schur.feti.solver import as_mesh, expected_iterations, pays
 
 
 def direct(problem: object) -> np.ndarray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from armillary.numerics.selinv.block_arrow import BlockArrow
-from armillary.numerics.selinv.factorisation import factor, selected_inverse
+from armillary.numerics.selinv.blocks.block_arrow import BlockArrow
+from armillary.numerics.selinv.inversion.factorisation import factor, selected_inverse
 
 
 def random_blocks(n, b, a, seed=0, kind="f"):

@@ -12,12 +12,12 @@ from selinv_programs import invert_and_solve, invert_made_here, random_blocks
 from armillary import comm
 from armillary.comm import RankFailed
 from armillary.errors import InputError
-from armillary.numerics.selinv.block_arrow import BlockArrow
-from armillary.numerics.selinv.chains import Chain
-from armillary.numerics.selinv.elimination import eliminate
-from armillary.numerics.selinv.factorisation import factor, selected_inverse
-from armillary.numerics.selinv.partitions import part_of, partition
-from armillary.numerics.selinv.reduced import assembled, reduced_labels
+from armillary.numerics.selinv.blocks.block_arrow import BlockArrow
+from armillary.numerics.selinv.blocks.chains import Chain
+from armillary.numerics.selinv.blocks.partitions import part_of, partition
+from armillary.numerics.selinv.inversion.elimination import eliminate
+from armillary.numerics.selinv.inversion.factorisation import factor, selected_inverse
+from armillary.numerics.selinv.inversion.reduced import assembled, reduced_labels
 
 SMALL = np.array([[4.0, -1, 0, 1], [-1, 4, -1, 1], [0, -1, 4, 1], [1, 1, 1, 5]])
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,8 @@ from armillary import comm
 from armillary.errors import InputError
 from armillary.numerics.sparse import DistributedMatrix, read_index
 from armillary.numerics.sparse.arena import sparse
-from armillary.numerics.sparse.files import read_share
+from armillary.numerics.sparse.readers.shares import read_share
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
 HEAD = "%%MatrixMarket matrix coordinate {} {}\n% a comment\n"
 
 
@@ -134,29 +131,22 @@ def test_index_vectors(tmp_path):
             read_index(tmp_path / name, base)
 
 
-def test_the_arena_runs_and_gives_its_metrics():
-    cases = {case.name: case.at(0, 0) for case in sparse.built_in("tiny")}
-    for name in sparse.techniques:
-        for case in (cases["rmat-permute"], cases["poisson5-permute-p16"]):
-            outcome = sparse.execute(sparse.make(name), case)
-            assert set(outcome.values) == {metric.name for metric in sparse.metrics.values() if metric.applies(case)}
-
-
-def test_files_from_the_command_line(armillary_command: Command, tmp_path: Path) -> None:
+def test_a_matrix_with_given_indices(tmp_path: Path) -> None:
     a = sp.random_array((12, 12), density=0.3, rng=np.random.default_rng(0), format="csr")
     mmwrite(tmp_path / "a.mtx", a)
-    (tmp_path / "p.txt").write_text("\n".join(str(k) for k in range(12, 0, -1)))
-    start = ["compare", "numerics/sparse", "--techniques", "ieb,spgemm", "--work", "a.mtx"]
-    ran = armillary_command(*start, "--rows", "p.txt", "--base", "1")
-    assert ran.returncode == 0, ran.stderr
-    assert "bytes_per_rank" in ran.stdout
-    for more, says in (
-        (["--operation", "turn"], "unknown operation"),
-        (["--ranks", "0"], "expected 1 to 1024"),
-        (["--rows", "p.txt"], "found index 12"),
-        (["--cluster", "moon"], "moon"),
+    rows = str(tmp_path / "p.txt")
+    Path(rows).write_text("\n".join(str(k) for k in range(12, 0, -1)))
+    here, virtual = sparse.from_file(tmp_path / "a.mtx", {"rows": rows, "base": "1"})
+    assert here.workload.operation.rows.tolist() == list(range(11, -1, -1))
+    for name in ("ieb", "spgemm"):
+        for case in (here, virtual):
+            assert sparse.execute(sparse.make(name), case.at(0, 0)).values["bytes_per_rank"] > 0
+    for options, says in (
+        ({"operation": "turn"}, 'unknown value "turn"'),
+        ({"ranks": "0"}, "from 1 to 1024"),
+        ({"rows": rows}, "found index 12"),
+        ({"rows": rows, "operation": "rcm"}, "found indices for rcm"),
+        ({"cluster": "moon"}, "moon"),
     ):
-        bad = armillary_command(*start, *more)
-        assert bad.returncode == 2
-        assert says in bad.stderr
-        assert "Traceback" not in bad.stderr
+        with pytest.raises(InputError, match=says):
+            sparse.from_file(tmp_path / "a.mtx", options)

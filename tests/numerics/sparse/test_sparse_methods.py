@@ -10,7 +10,7 @@ from armillary import comm
 from armillary.arena import NotForThisCase
 from armillary.numerics.sparse import DistributedMatrix, Ieb, Operation, Spgemm, Work, permute
 from armillary.numerics.sparse.arena import sparse
-from armillary.numerics.sparse.measure import WrongAnswer, full_blocks_alltoall, measure
+from armillary.numerics.sparse.rearranging.measure import WrongAnswer, full_blocks_alltoall, measure
 from armillary.numerics.sparse.spgemm import broadcast, packed_bytes, product
 from armillary.numerics.sparse.workload import MATRICES, OPERATIONS, matrix, operation, rmat
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from armillary import comm
 from armillary.errors import InputError
 from armillary.numerics.sparse import Dcsc, DistributedMatrix, IndexVector, assign, extract, permute
-from armillary.numerics.sparse.exchange import build, pack_triples
-from armillary.numerics.sparse.operations import Moves
+from armillary.numerics.sparse.distribution.exchange import build, pack_triples
+from armillary.numerics.sparse.rearranging.operations import Moves
 
 GRIDS = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 3), (4, 4)]
 
@@ -138,7 +138,7 @@ def test_the_reversal_sends_every_entry_once():
 def test_threads_do_not_change_the_buffer():
     a, p, q, _, _ = sparse_programs.work(400, 500, density=0.1)
     block = Dcsc.from_csc(a)
-    from armillary.numerics.sparse.blocks import Blocks
+    from armillary.numerics.sparse.distribution.blocks import Blocks
 
     target = Blocks(400, 500, 3, 4)
     buffers = [Moves.counted(block, np.argsort(p), np.argsort(q), target, threads).packed() for threads in (1, 2, 3)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from armillary.arena import Arena, Artifact, Case, Claim, Gain, InputError, Kind, Metric, NotForThisCase, Outcome, Technique
+from armillary.arena import Arena, Artifact, Case, Claim, Gain, InputError, Kind, Metric, NotForThisCase, Outcome, Technique, parameter
 
 draws = Arena(
     "outside/draws",
@@ -70,15 +70,31 @@ def cases(scale: str) -> list[Case]:
     return [Case(f"draw-{i}", _make, {"n": 10 * (i + 1)}, frozenset({"drawn", "even" if i % 2 == 0 else "odd"})) for i in range(6)]
 
 
-@draws.read
-def read(path: Path, *, skip: int = 0) -> list[Case]:
-    """One number a line."""
+@dataclass(frozen=True)
+class Reading:
+    """Which lines are taken."""
+
+    skip: int = parameter(0, "lines to leave out at the beginning", range=(0, 1000))
+
+
+@draws.read(Reading)
+def read(path: Path, how: Reading) -> np.ndarray:
+    """One number per line."""
+    numbers = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
         try:
-            float(line)
+            numbers.append(float(line))
         except ValueError:
             raise InputError(f'found "{line[:40]}"; expected a number', where=f"{path}:{number}") from None
-    return [Case(path.name, _load, {"path": str(path), "skip": skip}, frozenset({"file"}), source=path)]
+    return np.array(numbers[how.skip :])
+
+
+@draws.example
+def example(folder: Path) -> Path:
+    """Three numbers."""
+    file = folder / "numbers.txt"
+    file.write_text("1\n2\n3\n")
+    return file
 
 
 @draws.run
@@ -97,10 +113,6 @@ def run(technique: Plain, case: Case) -> object:
 
 def _make(case: Case, rng: np.random.Generator) -> np.ndarray:
     return rng.random(case.parameters["n"])
-
-
-def _load(case: Case, rng: np.random.Generator) -> np.ndarray:
-    return np.array([float(line) for line in Path(case.parameters["path"]).read_text().splitlines()][case.parameters["skip"] :])
 
 
 def _kill(values: dict[str, object]) -> None:

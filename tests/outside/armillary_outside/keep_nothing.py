@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.arena import Technique
-from armillary.storage.eviction import CacheOutcome, Trace
-from armillary.storage.eviction.policy import Evictions
+from armillary.storage.eviction import CacheOutcome, Evictions, Trace
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from armillary.serving.adapters import (
     TwinGreedy,
     TwinSearch,
 )  # fmt: skip
-from armillary.serving.adapters.distilled import FEATURES, Asked, Distilled, ask_twin, features, smape, sweep
-from armillary.serving.adapters.serving_run import homes, least_gpus, trial
+from armillary.serving.adapters.engine.distilled import FEATURES, Asked, Distilled, ask_twin, features, smape, sweep
+from armillary.serving.adapters.placing.trial import homes, least_gpus, trial
 from armillary.serving.adapters.twin_greedy import Packer
 from armillary.serving.adapters.workload import requests_for
 
@@ -193,7 +193,7 @@ def test_the_distilled_twin_is_close_to_the_twin(tmp_path: object, monkeypatch: 
     model = Distilled.learn(engine, sweep(engine))
     rng = np.random.default_rng(5)
     truth, guess = [], []
-    for _ in range(40):
+    for _ in range(12):
         n, rate = int(rng.integers(1, 200)), float(rng.choice([0.025, 0.05, 0.1, 0.4]))
         table = AdapterTable.of([16] * n, [rate] * n)
         slots = int(rng.choice(engine.slot_choices(n, 16)))

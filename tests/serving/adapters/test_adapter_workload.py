@@ -11,7 +11,8 @@ import pytest
 from armillary.arena import NotForThisCase
 from armillary.errors import InputError
 from armillary.serving.adapters.arena import adapters
-from armillary.serving.adapters.workload import AdapterTable, read_peft, read_requests, read_table, requests_for, synthetic, with_adapters
+from armillary.serving.adapters.readers.adapter_files import read_peft, read_requests, read_table
+from armillary.serving.adapters.workload import AdapterTable, requests_for, synthetic, with_adapters
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "llm" / "splitwise_conv.csv"
 
@@ -31,8 +32,9 @@ def test_a_table_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("a,0,1", "rank 0"), ("a,513,1", "rank 513"), ("a,8.5,1", "rank 8.5"), ("a,8,-1", "rate_per_s -1"), ("a,8,nan", '"nan"'), ("a,x,1", '"x"'),
-        ("a,8,1\na,8,1", "twice"), ("a,8", "as many values"), ("a,8,1,2,3", "as many values"),
+        ("a,0,1", 'column "rank": found "0"'), ("a,513,1", 'column "rank": found "513"'), ("a,8.5,1", 'column "rank": found "8.5"'),
+        ("a,8,-1", 'column "rate_per_s": found "-1"'), ("a,8,nan", '"nan"'), ("a,x,1", '"x"'), ("a,8,1\na,8,1", "adapter a again"),
+        ("a,8", "found 2 cells; expected 3"), ("a,8,1,2,3", "found 5 cells; expected 3"),
     ],
 )  # fmt: skip
 def test_bad_tables_are_refused_in_one_line(tmp_path: Path, row: str, said: str) -> None:
@@ -54,7 +56,7 @@ def test_requests_that_name_adapters_are_read(tmp_path: Path) -> None:
         ("5,a,0,1", "whole number"),
         ("5,a,1,1.5", "whole number"),
         ("x,a,1,1", '"x"'),
-        ("", "no request"),
+        ("", "found no rows"),
     ):
         with pytest.raises(InputError, match=said):
             read_requests(write(tmp_path / "r.csv", f"arrival_s,adapter,prompt_tokens,output_tokens\n{bad}\n"), rank=8)
@@ -130,12 +132,12 @@ def test_the_arena_reads_each_kind_of_file(tmp_path: Path) -> None:
         (case,) = adapters.from_file(path, options)
         outcome = adapters.execute(adapters.make("balanced"), case.at(0, 0))
         assert not isinstance(outcome, NotForThisCase)
-        found[case.parameters["kind"]] = outcome.values
+        found[case.name] = outcome.values
         assert outcome.values["gpus"] == 1.0
         assert outcome.values["starved"] == 0.0
         assert {a.name for a in outcome.artifacts} == {"latency.quantiles.json", "placement.csv", "timeline.json"}
         assert isinstance(adapters.execute(adapters.make("rock"), case), NotForThisCase)
-    assert set(found) == {"table", "trace"}
+    assert set(found) == {"t.csv", "azure.csv"}
     with pytest.raises(InputError, match="number of adapters"):
         adapters.from_file(trace, {"adapters": "nowhere.csv"})
     with pytest.raises(InputError):

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
-from armillary.serving.adapters.image_policy import CachingPolicy, Store, Task, Worker, genai_64
-from armillary.serving.adapters.image_service import serve
-from armillary.serving.adapters.image_workload import of, parse_loras, read_gentd26, read_public, synthetic
+from armillary.serving.adapters.images.policy import CachingPolicy, Store, Task, Worker, genai_64
+from armillary.serving.adapters.images.service import serve
+from armillary.serving.adapters.images.workload import of, synthetic
+from armillary.serving.adapters.readers.image_traces import parse_loras, read_gentd26, read_public
 from armillary.serving.adapters.rock import Rock, Worth, WorthStore, transport
 
 ONE = (Worker(0, "a100", 0, 1.0, 1, 4),)
@@ -278,20 +279,20 @@ def test_counts_of_loras_alone_are_enough(tmp_path: Path) -> None:
 )
 def test_lists_that_are_not_the_grammar_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected"):
-        parse_loras(text, "here")
+        parse_loras(text)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(InputError):
-        assert all(len(name) <= 64 for name in parse_loras(text, "here"))
+        assert all(len(name) <= 64 for name in parse_loras(text))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(-2, 2)), max_size=5))
 def test_what_the_trace_writes_is_read_back(pairs: list[tuple[int, float]]) -> None:
     text = str([{"modelVersionId": i, "scale": s} for i, s in pairs])
-    assert parse_loras(text, "here") == tuple(str(i) for i, _ in pairs)
+    assert parse_loras(text) == tuple(str(i) for i, _ in pairs)
 
 
 def test_the_public_trace_is_read(tmp_path: Path) -> None:

@@ -39,6 +39,22 @@ def started(*arguments: str, key: str | None = None) -> Iterator[Started]:
         process.stderr.close()
 
 
+@pytest.fixture
+def armillary_command(tmp_path, monkeypatch, capsys):
+    """Runs the command line in this process, in an empty folder: these tests give many commands, and each start takes a second."""
+    from armillary.cli import main
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["armillary", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, left.value.code or 0, said.out, said.err)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def start():
     """Starts further servers."""

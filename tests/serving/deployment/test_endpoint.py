@@ -12,13 +12,13 @@ import pytest
 
 from armillary.errors import InputError
 from armillary.llm import Requests
-from armillary.llm import tokens as tk
-from armillary.llm.engine import Engine
-from armillary.llm.tiny import Tiny
+from armillary.llm.tiny import tokens as tk
+from armillary.llm.tiny.generation import Engine
+from armillary.llm.tiny.transformer import Tiny
 from armillary.serving.deployment import Load, Serving, bench, serve, smoke
-from armillary.serving.deployment.benchmark import write
-from armillary.serving.deployment.client import Client
-from armillary.serving.deployment.prometheus import Counters, parse
+from armillary.serving.deployment.checking.benchmark import write
+from armillary.serving.deployment.checking.client import Client
+from armillary.serving.deployment.endpoint.prometheus import Counters, parse
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
@@ -269,6 +269,7 @@ def test_a_drain_finishes_what_runs_and_takes_nothing_new(start, tmp_path):
             client.ask("/health")
 
 
+@pytest.mark.slow
 def test_a_killed_server_breaks_the_stream_and_the_next_start_is_clean(start, tmp_path):
     file = tmp_path / "endpoint.json"
     with start("--endpoint-file", str(file)) as up:

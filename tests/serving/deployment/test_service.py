@@ -6,17 +6,19 @@ import contextlib
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from armillary import catalogue
 from armillary.errors import InputError
 from armillary.serving.deployment import TARGETS, Service
-from armillary.serving.deployment.command_lines import from_command
-from armillary.serving.deployment.description_files import built_in
-from armillary.serving.deployment.service import looks_secret
-from armillary.serving.deployment.yaml_files import load_all
+from armillary.serving.deployment.description.command_lines import from_command
+from armillary.serving.deployment.description.files import built_in
+from armillary.serving.deployment.description.service import looks_secret
+from armillary.serving.deployment.description.yaml_files import load_all
 
 pytest.importorskip("yaml")
 BASE = {
@@ -91,7 +93,7 @@ def test_every_fault_of_a_file_is_listed():
     ("name", "text", "says"),
     [
         ("a.toml", "name = ", "not TOML"),
-        ("a.json", "{", "not JSON"),
+        ("a.json", "{", "expected JSON"),
         ("a.json", "[1]", "expected a table"),
         ("a.yaml", "a: [", "not YAML"),
         ("a.yaml", "a: 1\n---\nb: 2\n", "found 2 documents"),
@@ -128,6 +130,16 @@ def test_absent_and_binary_files_are_refused(tmp_path):
     (tmp_path / "b.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError):
         Service.read(tmp_path / "b.toml")
+
+
+def test_a_built_in_name_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    assert Service.read("tiny").name == "tiny"
+    case = next(case for case in catalogue.arena("serving/deployment").built_in("tiny") if case.name == "tiny")
+    assert case.workload.service.name == "tiny"
+    with pytest.raises(InputError):
+        Service.read(Path("tiny"))
 
 
 @settings(max_examples=60, deadline=None)

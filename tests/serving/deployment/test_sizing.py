@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.llm import AffineCost, Fleet, Replica, generate
 from armillary.serving.deployment import Goal, Service, size
-from armillary.serving.deployment.sizing import least
+from armillary.serving.deployment.launching.sizing import least
 
 
 @given(st.integers(1, 256))

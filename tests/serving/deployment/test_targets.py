@@ -19,12 +19,12 @@ from armillary.serving.deployment import TARGETS, ByHand, Converged, Service
 from armillary.serving.deployment import check as check_files
 from armillary.serving.deployment import honoured as read_back
 from armillary.serving.deployment.by_hand import written_lines
-from armillary.serving.deployment.checks import COMPOSE, check_folder, manifests, no_secret
-from armillary.serving.deployment.description_files import FOLDER, built_in
-from armillary.serving.deployment.shell import untouched
-from armillary.serving.deployment.slurm import walltime
-from armillary.serving.deployment.targets import write
-from armillary.serving.deployment.template import render as template
+from armillary.serving.deployment.checking.checks import COMPOSE, check_folder, manifests, no_secret
+from armillary.serving.deployment.description.files import FOLDER, built_in
+from armillary.serving.deployment.rendering.shell import untouched
+from armillary.serving.deployment.rendering.slurm import walltime
+from armillary.serving.deployment.rendering.targets import write
+from armillary.serving.deployment.rendering.template import render as template
 
 yaml = pytest.importorskip("yaml")
 SERVICES = ("tiny", "llama-3.1-8b-1gpu", "llama-3.1-70b-4gpu", "llama-3.1-405b-4x4", "rag")

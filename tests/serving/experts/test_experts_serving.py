@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armillary.arena import NotForThisCase
 from armillary.catalogue import arena
 from armillary.errors import InputError
 from armillary.serving.experts import (
@@ -30,10 +29,10 @@ from armillary.serving.experts import (
     read_counts,
     serve,
 )
-from armillary.serving.experts.coactivation import coactivation
 from armillary.serving.experts.eplb import pack, replicate
 from armillary.serving.experts.exflow import kept
 from armillary.serving.experts.moetuner import place_layer
+from armillary.serving.experts.routing.coactivation import coactivation
 from armillary.serving.experts.workload import model_of
 
 SEED = 11
@@ -347,12 +346,12 @@ def test_counts_alone(tmp_path):
     assert read_counts(path).tolist() == [[90, 10, 0, 20], [0, 0, 5, 0]]
     assert Eplb().place_load(read_counts(path), 2).physical.shape == (2, 2, 3)
     for text, said in (
-        ("a,b\n", "expected layer,expert,count"),
+        ("a,b\n", "expected layer, expert, count"),
         ("layer,expert,count\n0,x,1\n", ":2"),
-        ("layer,expert,count\n0,0,-1\n", "0 or more"),
+        ("layer,expert,count\n0,0,-1\n", "from 0 to"),
         ("layer,expert,count\n0,0,1\n0,0,1\n", "once"),
         ("layer,expert,count\n1,0,1\n", "layer 0"),
-        ("layer,expert,count\n", "no counts"),
+        ("layer,expert,count\n", "no rows"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=said):
@@ -377,20 +376,15 @@ def experts():
     return arena("serving/experts")
 
 
-@pytest.mark.parametrize("name", ["deepseek-v2-lite/pcie/dp", "mixtral-8x7b/nvlink/tp", "deepseek-v2-lite/pcie/dp/no-affinity"])
-def test_every_technique_runs(experts, name):
+@pytest.mark.parametrize("name", ["mixtral-8x7b/pcie/dp", "deepseek-v2-lite/pcie/dp/no-affinity"])
+def test_placing_sends_less_and_does_no_harm_without_affinity(experts, name):
     case = next(c for c in experts.built_in("tiny") if c.name == name).at(0, 0)
-    found = {}
-    for technique in experts.techniques:
-        outcome = experts.execute(experts.make(technique), case)
-        assert not isinstance(outcome, NotForThisCase)
-        found[technique] = outcome.values
-        assert set(outcome.values) == set(experts.metrics)
-        assert {one.name for one in outcome.artifacts} == {"latency.quantiles.json", "timeline.json", "placement.json"}
+    ours, plain = (experts.execute(experts.make(technique), case) for technique in ("sem-moe", "vanilla"))
+    assert {one.name for one in ours.artifacts} == {"latency.quantiles.json", "timeline.json", "placement.json"}
     if "no-affinity" in name:
-        assert found["sem-moe"]["token_throughput"] >= 0.97 * found["vanilla"]["token_throughput"]
+        assert ours.values["token_throughput"] >= 0.97 * plain.values["token_throughput"]
     else:
-        assert found["sem-moe"]["alltoall_bytes"] < found["vanilla"]["alltoall_bytes"]
+        assert ours.values["alltoall_bytes"] < plain.values["alltoall_bytes"]
 
 
 def test_own_routing(experts, tmp_path):
@@ -400,38 +394,45 @@ def test_own_routing(experts, tmp_path):
     assert experts.execute(experts.make("sem-moe"), case.at(0, 0)).values["token_throughput"] > 0
     for options, said in (
         ({"model": "mixtral-8x7b"}, "expected 0 to 7"),
-        ({"model": "qwen3-30b-a3b"}, "6 experts a token"),
+        ({"model": "qwen3-30b-a3b"}, "6 experts per token"),
         ({"model": "llama-3-8b"}, "no experts"),
-        ({"attention": "both"}, "attention"),
-        ({"link": "pigeon", "model": "deepseek-v2-lite"}, "link"),
-        ({"devices": "0"}, "devices"),
     ):
         with pytest.raises(InputError) as caught:
             experts.from_file(path, options)
         assert said in str(caught.value)
-        assert "\n" not in str(caught.value)
 
 
 # -- the real model --
 
 
+@pytest.fixture
+def one_thread():
+    """Products this small gain nothing from more threads."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_the_real_mixture_gives_the_same_with_and_without_shuffling():
     torch = pytest.importorskip("torch")
-    from armillary.serving.experts import tiny_routing
+    from armillary.serving.experts.routing import tiny_model
 
-    model = tiny_routing.trained(2, 1)
-    trace = tiny_routing.recorded(2, 12, 1)
+    model = tiny_model.trained(2, 1)
+    trace = tiny_model.recorded(2, 12, 1)
     assert (trace.layers, trace.experts, trace.k) == (4, 8, 2)
-    ids = torch.from_numpy(tiny_routing.prose()[1][:24])
-    logits, uneven = tiny_routing.forward(model, ids[None])
+    ids = torch.from_numpy(tiny_model.prose()[1][:24])
+    logits, uneven = tiny_model.forward(model, ids[None])
     assert torch.allclose(logits[0], model.logits(ids), atol=1e-4)
     assert float(uneven) >= 0.9
     placement = SemMoE(devices=4).fit(trace)
-    h = torch.randn((37, model.shape.hidden), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    h = torch.randn((17, model.shape.hidden), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     model = type(model)(model.shape, {name: w.double() for name, w in model.weights.items()})
     for layer in range(4):
-        order, inverse = placement.shuffle(trace.token_id[:37], layer)
-        assert not np.array_equal(order, np.arange(37))
+        order, inverse = placement.shuffle(trace.token_id[:17], layer)
+        assert not np.array_equal(order, np.arange(17))
         plain, shuffled = _apart(model, placement, layer, h), _apart(model, placement, layer, h[order])[inverse]
         assert torch.equal(plain, shuffled)
         assert torch.allclose(plain, model._experts(layer, h), atol=1e-12)
@@ -445,7 +446,7 @@ def _apart(model, placement, layer, h):
     import torch
     from torch.nn import functional as fn
 
-    from armillary.serving.experts.placement import bucket_sizes
+    from armillary.serving.experts.planning.placement import bucket_sizes
 
     at = f"model.layers.{layer}.block_sparse_moe."
     weights = {name: w for name, w in model.weights.items() if name.startswith(at)}

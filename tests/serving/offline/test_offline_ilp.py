@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.serving.offline.adabits import best_quality
-from armillary.serving.offline.ilp import objective_of, relaxed, solve
-from armillary.serving.offline.problem import Choice, DoesNotFit, Problem, checked_bits, even
+from armillary.serving.offline.planning.ilp import objective_of, relaxed, solve
+from armillary.serving.offline.planning.problem import Choice, DoesNotFit, Problem, checked_bits, even
 from armillary.serving.offline.splitquant_h import heuristic, quality_start
 
 SOLVERS = ["scipy", pytest.param("highspy", marks=pytest.mark.skipif(not importlib.util.find_spec("highspy"), reason="no highspy"))]

@@ -26,17 +26,17 @@ from armillary.serving.offline import (
     Stage,
     Uniform,
     pareto,
-    pipeline,
     which_gpu,
 )
-from armillary.serving.offline.advice import with_device
 from armillary.serving.offline.arena import nodes_of
-from armillary.serving.offline.ilp import solve
-from armillary.serving.offline.layer_cost import Shards, cache_bytes, layer_bytes, layer_seconds, once_bytes, temporary_bytes
 from armillary.serving.offline.memory_proportional import shares
 from armillary.serving.offline.pipeedge import partitioned
-from armillary.serving.offline.plan import budget_of, halved_until_it_fits, problem_of
-from armillary.serving.offline.problem import flat
+from armillary.serving.offline.planning.advice import with_device
+from armillary.serving.offline.planning.ilp import solve
+from armillary.serving.offline.planning.plan import budget_of, halved_until_it_fits, problem_of
+from armillary.serving.offline.planning.problem import flat
+from armillary.serving.offline.pricing.layer_cost import Shards, cache_bytes, layer_bytes, layer_seconds, once_bytes, temporary_bytes
+from armillary.serving.offline.simulation import pipeline
 from armillary.serving.offline.splitquant import micro_batches, orders
 from armillary.serving.offline.workload import CONFIGS, model_of
 
@@ -45,7 +45,7 @@ SMALL = {
     "intermediate_size": 128, "vocab_size": 64,
 }  # fmt: skip
 TECHNIQUES = [
-    SplitQuant(group=4, limit_s=10), SplitQuantH(), Uniform(), PipeEdge(), Adabits(group=4), FlexGen(), MemoryProportional(),
+    SplitQuant(group=8, limit_s=10), SplitQuantH(), Uniform(), PipeEdge(), Adabits(group=4), FlexGen(), MemoryProportional(),
 ]  # fmt: skip
 
 

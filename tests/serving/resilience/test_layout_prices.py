@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from armillary.llm import StepCost
-from armillary.llm import state as st
+from armillary.llm.serving import state as st
 from armillary.serving.resilience import Node, make_node, price
-from armillary.serving.resilience.mirror import Mirror
-from armillary.serving.resilience.ranks import Ranks, request_load
+from armillary.serving.resilience.simulation.mirror import Mirror
+from armillary.serving.resilience.simulation.ranks import Ranks, request_load
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-70b", "mixtral-8x22b"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.llm import Model
 from armillary.serving.resilience import DATA_PARALLEL, Layout, Node, failsafe_layout, make_node, plan_recovery
-from armillary.serving.resilience.recovery import HOST, Held, recover
+from armillary.serving.resilience.planning.recovery import HOST, Held, recover
 
 SMALL = {
     "model_type": "llama", "torch_dtype": "bfloat16", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 5,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from armillary.errors import InputError
@@ -15,6 +17,17 @@ CONFIG = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4,
     "intermediate_size": 172, "vocab_size": 132, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_per_rank() -> Iterator[None]:
+    """Products this small gain nothing from more, and ranks that are threads would wait for each other's."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 PROMPTS = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 7, 7], [5, 100, 131, 0, 17, 18]]
 
 
@@ -61,7 +74,7 @@ def test_virtual_ranks_say_the_same() -> None:
 
 
 def test_ranks_hold_their_shards_only() -> None:
-    from armillary.serving.resilience.sharded import shard
+    from armillary.serving.resilience.execution.sharded import shard
 
     model = Tiny.make(CONFIG, seed=3)
     layout = tiny_layout(model, 3)

@@ -66,7 +66,7 @@ def test_no_cut_has_a_lower_bound(blocks, tiers, skip, seed):
     capacity, budget = (list(x) for x in zip(*tiers, strict=True))
     transfer = np.random.default_rng(seed).integers(0, 4, (len(capacity) - 1, len(cost) + 1)).astype(float)
     if len(capacity) > len(cost) and not skip:
-        with pytest.raises(InputError, match="at least a block a tier"):
+        with pytest.raises(InputError, match="at least one block per tier"):
             bsdp(cost, memory, capacity, budget)
         return
     found = sorted(every_cut(cost, memory, capacity, budget, transfer, skip=skip))
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_said_with_what_would():
         (([1, np.nan], [1, 1], [1, 1], [9, 9]), "cost"),
         (([1, 1], [1], [1, 1], [9, 9]), "blocks and tiers"),
         (([1, 1], [1, 1], [1, 1], [9, -1]), "budget"),
-        (([1], [1], [1, 1], [9, 9]), "at least a block a tier"),
+        (([1], [1], [1, 1], [9, 9]), "at least one block per tier"),
         (([1, 1], [1, 1], [1, 1], [0, 9]), "tier 0 has no memory"),
     ],
 )

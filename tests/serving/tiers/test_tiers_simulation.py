@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.llm import Model, Requests, chip
 from armillary.serving.tiers import AllCloud, BlockCosts, GPipe, Hierarchy, Hyperion, HyperionS, Mix, Rate, Tier, TierPlan, serve
-from armillary.serving.tiers.dispatch import Turns
-from armillary.serving.tiers.plan import plan_of
-from armillary.serving.tiers.rate import background, two_states
+from armillary.serving.tiers.nodes.rate import background, two_states
+from armillary.serving.tiers.planning.plan import plan_of
+from armillary.serving.tiers.simulation.dispatch import Turns
 from armillary.serving.tiers.workload import built_in, equal_tiers
 
 MODEL = Model.find("llama-3.2-1b")
@@ -205,7 +205,7 @@ def test_a_new_cut_waits_for_its_weights_and_keeps_memory_in_order():
             self.said = True
             return plan_of(costs, (2, 4)), 5.0
 
-    from armillary.serving.tiers.simulation import _Run
+    from armillary.serving.tiers.simulation.serving import _Run
 
     requests = Requests.of([0.0, 4.0, 6.0], [64] * 3, [300, 300, 10])
     under_way = _Run(costs, plan_of(costs, (5, 11)), Once(), requests, Mix(64, 100), False, 0)

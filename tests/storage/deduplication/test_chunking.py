@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from armillary.crc32c import crc32c, crc32c_pieces
 from armillary.errors import InputError
-from armillary.storage.deduplication.chunking import Chunker, fingerprint
+from armillary.files.checksums import crc32c, crc32c_pieces
+from armillary.storage.deduplication.store.chunking import Chunker, fingerprint
 
 
 def obvious_crc32c(data: bytes) -> int:
@@ -66,7 +66,7 @@ def test_fastcdc_cuts_where_the_published_package_does(average: int) -> None:
 @pytest.mark.parametrize("name", ["fixed", "fastcdc"])
 def test_a_stream_is_cut_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chunker = Chunker(name, 1024)
-    monkeypatch.setattr("armillary.storage.deduplication.chunking.BLOCK", 20_000)
+    monkeypatch.setattr("armillary.storage.deduplication.store.chunking.BLOCK", 20_000)
     for text in texts():
         ends, at = [], 0
         for block, cuts in chunker.pieces(io.BytesIO(text)):

@@ -17,8 +17,6 @@ from armillary.storage.deduplication import DedupStore
 sys.path.insert(0, str(Path(__file__).parent))
 from kill_target import content, main
 
-KILLS = 20
-
 
 def killed(folder: Path, work: str, chunker: str, seed: int, after_s: float, lines: int) -> list[str]:
     """What a worker process printed before it was killed, `after_s` seconds after its line number `lines`."""
@@ -41,8 +39,9 @@ def killed(folder: Path, work: str, chunker: str, seed: int, after_s: float, lin
     return said
 
 
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("work", "chunker"), [("put", "fixed"), ("update", "fixed"), ("relocate", "fixed"), ("update", "fastcdc")])
-def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str) -> None:
+def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str, kills: int) -> None:
     rng = np.random.default_rng(len(work) + len(chunker))
     expected = {f"file-{i}": content(i) for i in range(6)}
     with DedupStore(tmp_path / "s", chunker, 1024) as store:
@@ -52,7 +51,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str) -
                 writer.write(expected[name][at : at + 2048])
         for writer in writers.values():
             writer.close()
-    for attempt in range(KILLS):
+    for attempt in range(kills):
         said = killed(tmp_path / "s", work, chunker, attempt, float(rng.uniform(0, 0.05)), int(rng.integers(2, 20)))
         pending = None
         for line in said[1:]:
@@ -80,7 +79,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str) -
 def test_a_promise_that_was_not_kept_is_kept_on_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DedupStore(tmp_path, "fixed", 1024)
     store.put("f", bytes(1024) + b"1" * 1024)
-    monkeypatch.setattr("armillary.storage.deduplication.updating._Change.keep_promises", lambda change: None)
+    monkeypatch.setattr("armillary.storage.deduplication.store.overwriting._Change.keep_promises", lambda change: None)
     store.update("f", 0, b"2" * 1024)
     # The transaction is over, the slot still holds the old bytes: a reader finds the promise.
     assert store.get("f") == b"2" * 1024 + b"1" * 1024

@@ -125,7 +125,7 @@ def test_layers_of_an_image_are_files(tmp_path: Path) -> None:
     assert work.names == tuple(digests)
     assert work.files.row(0).tolist() == list(range(10))
     assert work.files.row(1).tolist() == list(range(5))
-    (case,) = deduplication._read(tmp_path, chunk=K)  # type: ignore[misc]
+    (case,) = deduplication.from_file(tmp_path, {"chunk": K})
     assert case.workload.references == 15
 
 
@@ -163,13 +163,11 @@ def test_the_advice_of_a_tree(tmp_path: Path) -> None:
 
 def test_a_directory_is_a_case_and_changes_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(5000))
-    (first,) = deduplication._read(tmp_path)  # type: ignore[misc]
+    (first,) = deduplication.from_file(tmp_path)
     (tmp_path / "b").write_bytes(b"x" * 5000)
-    (second,) = deduplication._read(tmp_path)  # type: ignore[misc]
+    (second,) = deduplication.from_file(tmp_path)
     assert first.digest != second.digest
     assert len(second.workload.files) == 2
-    with pytest.raises(InputError, match="disk"):
-        list(deduplication._read(tmp_path, disk="tape"))  # type: ignore[misc]
 
 
 def test_the_filesystem(tmp_path: Path) -> None:

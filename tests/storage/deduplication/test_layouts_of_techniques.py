@@ -22,10 +22,9 @@ from armillary.storage.deduplication import (
     Workload,
     generate,
 )
-from armillary.storage.deduplication.arena import deduplication
-from armillary.storage.deduplication.layout import runs_per_file
-from armillary.storage.deduplication.reading import node_of, read_all, simulate
-from armillary.storage.deduplication.similarity import as_rows
+from armillary.storage.deduplication.layouts.layout import runs_per_file
+from armillary.storage.deduplication.relocation.similarity import as_rows
+from armillary.storage.deduplication.simulation.reading import node_of, read_all, simulate
 from armillary.storage.deduplication.workload import Updates
 
 ALL = [Arrival(), Hashed(), PerFile(), Capping(), Capping(containers=1, segment_MiB=1), Har(), Smr(containers=2, segment_MiB=1), Reodedup(),
@@ -210,16 +209,3 @@ def test_fewer_runs_read_faster() -> None:
     slow, fast = (read_all(work, technique.lay(work), np.random.default_rng(1)) for technique in (Arrival(), Reodedup()))
     assert fast.throughput.mean() > 1.2 * slow.throughput.mean()
     assert fast.bytes.sum() == work.references * work.chunk
-
-
-def test_the_arena_runs_every_technique_on_tiny_cases() -> None:
-    for case in deduplication.built_in("tiny"):
-        if case.name in ("home", "vm-updates", "home-store"):
-            expected = {name for name, metric in deduplication.metrics.items() if metric.applies(case)}
-            for name in deduplication.techniques:
-                outcome = deduplication.execute(deduplication.make(name), case.at(1, 0))
-                if hasattr(outcome, "values"):
-                    assert outcome.values.keys() == expected
-                    assert all(np.isfinite(value) for value in outcome.values.values())
-                else:
-                    assert case.name == "home-store"

@@ -21,7 +21,7 @@ def steps(policy, ids, capacity):
         yield o, state
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ids=IDS, points=POINTS, capacity=st.integers(1, 30))
 def test_once_full_every_segment_has_its_size_and_ghost_and_cache_are_disjoint(ids, points, capacity):
     policy = FifoMep(points=points)
@@ -46,7 +46,7 @@ def test_once_full_every_segment_has_its_size_and_ghost_and_cache_are_disjoint(i
             assert all(state.table("where")[v] >> 4 == q + 1 for v in queue)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(ids=IDS, points=st.sampled_from([(0.1,), (0.1, 0.2), (0.3, 0.6)]), capacity=st.integers(4, 30), ghost=st.sampled_from([0.0, 0.9]))
 def test_an_object_never_hit_leaves_after_exactly_the_first_point_many_insertions(ids, points, capacity, ghost):
     policy = FifoMep(points=points, ghost=ghost)
@@ -69,7 +69,7 @@ def test_an_object_never_hit_leaves_after_exactly_the_first_point_many_insertion
             assert young[inserted + 1 : evicted + 1].sum() == first
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ids=IDS, capacity=st.integers(1, 30), sized=st.booleans(), seed=st.integers(0, 99))
 def test_without_points_it_is_clock_with_a_two_bit_counter(ids, capacity, sized, seed):
     sizes = np.random.default_rng(seed).integers(1, 6, DISTINCT)[ids].astype(np.int64) if sized else None

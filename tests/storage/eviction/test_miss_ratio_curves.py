@@ -5,7 +5,7 @@ import pytest
 
 from armillary.errors import InputError
 from armillary.storage.eviction import Belady, FifoMep, Lru, S3Fifo, best_policy, from_ids, miss_ratio_curve
-from armillary.storage.eviction.curves import plot
+from armillary.storage.eviction.planning.curves import plot
 from armillary.storage.eviction.workload import DELETE, LOOKUP, Trace
 
 

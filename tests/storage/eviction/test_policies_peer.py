@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from armillary.storage.eviction import Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu, from_ids
-from armillary.storage.eviction.libcachesim_plugin import plugin_cache
+from armillary.storage.eviction.sockets.libcachesim_plugin import plugin_cache
 
 libcachesim = pytest.importorskip("libcachesim")
 
@@ -21,16 +21,25 @@ EXACT = {
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """A skewed trace with loops, drift and sizes up to 50, as a file for the peer and as a trace."""
+    return written(tmp_path_factory.mktemp("peer"), 12_000, 10, 8000)
+
+
+@pytest.fixture(scope="module")
+def short_work(tmp_path_factory):
+    """A trace of the same kind for the plug-in, whose every request is a call into Python."""
+    return written(tmp_path_factory.mktemp("plugin"), 3000, 4, 2000)
+
+
+def written(folder, first, loops, last):
     rng = np.random.default_rng(11)
-    ids = np.concatenate(
-        [np.minimum(rng.zipf(1.2, 12_000), 3000), np.tile(np.arange(5000, 5400), 10), np.minimum(rng.zipf(1.1, 8000), 3000) + 700]
-    )
+    skewed, drifted = np.minimum(rng.zipf(1.2, first), 3000), np.minimum(rng.zipf(1.1, last), 3000) + 700
+    ids = np.concatenate([skewed, np.tile(np.arange(5000, 5400), loops), drifted])
     sizes = rng.integers(1, 50, 10_000)[ids]
     trace = from_ids(ids, sizes)
     records = np.zeros(len(ids), RECORD)
     records["id"], records["size"] = ids, sizes
     records["next"] = np.where(trace.next_access() < len(ids), trace.next_access(), -1)
-    path = tmp_path_factory.mktemp("peer") / "work.oracleGeneral.bin"
+    path = folder / "work.oracleGeneral.bin"
     records.tofile(path)
     return path, from_ids(ids), trace
 
@@ -80,16 +89,16 @@ def test_lirs_is_within_a_hundredth_and_equal_with_the_peers_rule(capacity, work
 
 
 @pytest.mark.parametrize("policy", [Fifo(), Lru(), Clock(), Sieve(), Lfu(), Arc(), S3Fifo(), FifoMep()], ids=str)
-def test_plugin_gives_the_counts_of_the_kernel(policy, work):
-    path, unit, sized = work
+def test_plugin_gives_the_counts_of_the_kernel(policy, short_work):
+    path, unit, sized = short_work
     assert peer_misses(plugin_cache(policy, 300, hashpower=12), path, True) == our_misses(policy, unit, 300)
     if not isinstance(policy, S3Fifo):  # refuses objects that the peer takes in
         assert peer_misses(plugin_cache(policy, 3000, hashpower=12), path, False) == our_misses(policy, sized, 3000)
 
 
 @pytest.mark.parametrize("policy", [Slru(), TwoQ(), Lirs(), WTinyLfu(), S3Fifo()], ids=str)
-def test_plugin_stands_policies_that_let_go_early_or_refuse(policy, work):
-    path, _, sized = work
+def test_plugin_stands_policies_that_let_go_early_or_refuse(policy, short_work):
+    path, _, sized = short_work
     cache = plugin_cache(policy, 3000, hashpower=12)
     assert 0 < peer_misses(cache, path, False) < len(sized)
     assert cache.get_occupied_byte() <= 3000

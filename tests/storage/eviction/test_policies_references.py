@@ -88,7 +88,7 @@ def compare(policy, obvious, trace, capacity):
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_unit_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
     policy, obvious = PAIRS[name]
@@ -98,7 +98,7 @@ def test_unit_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
 
 
 @EACH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(trace=traces(sized=True), capacity=st.integers(1, 300))
 def test_bytes_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
     policy, obvious = PAIRS[name]
@@ -111,8 +111,8 @@ def test_bytes_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
 def test_long_traces_that_fill_every_ring_many_times(name):
     policy, obvious = PAIRS[name]
     rng = np.random.default_rng(5)
-    ids = np.minimum(rng.geometric(0.02, 6000) - 1, 299).astype(np.int32)
-    operations = rng.choice(3, 6000, p=[0.9, 0.05, 0.05]).astype(np.uint8)
+    ids = np.minimum(rng.geometric(0.02, 2500) - 1, 299).astype(np.int32)
+    operations = rng.choice(3, 2500, p=[0.9, 0.05, 0.05]).astype(np.uint8)
     compare(policy, obvious, Trace(ids, 300, None, operations), 40)
     sizes = rng.integers(1, 12, 300)[ids]
     if name == "w-tinylfu":
@@ -120,7 +120,7 @@ def test_long_traces_that_fill_every_ring_many_times(name):
     compare(policy, obvious, Trace(ids, 300, sizes, operations), 1200)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_belady_agrees_with_a_search_of_the_future(trace, capacity):
     reference = ObviousBelady(capacity)
@@ -149,7 +149,7 @@ def heap_is_in_order(trace, capacity):
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_nothing_beats_belady(name, trace, capacity):
     trace = Trace(trace.objects, trace.distinct)
@@ -157,7 +157,7 @@ def test_nothing_beats_belady(name, trace, capacity):
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), sized=st.booleans())
 def test_blocks_of_any_length_give_the_same_as_the_whole(name, data, sized):
     trace = data.draw(traces(sized=sized))
@@ -172,7 +172,7 @@ def test_blocks_of_any_length_give_the_same_as_the_whole(name, data, sized):
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30), cut=st.integers(0, 250))
 def test_what_comes_later_does_not_change_earlier_hits(name, trace, capacity, cut):
     policy = PAIRS[name][0]
@@ -181,7 +181,7 @@ def test_what_comes_later_does_not_change_earlier_hits(name, trace, capacity, cu
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(trace=traces(sized=True), capacity=st.integers(1, 200), seed=st.integers(0, 9))
 def test_names_of_objects_do_not_matter(name, trace, capacity, seed):
     if name == "w-tinylfu":
@@ -193,7 +193,7 @@ def test_names_of_objects_do_not_matter(name, trace, capacity, seed):
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(trace=traces(sized=True), capacity=st.integers(1, 200))
 def test_evictions_follow_insertions(name, trace, capacity):
     evictions = PAIRS[name][0].simulate(trace, capacity).evictions

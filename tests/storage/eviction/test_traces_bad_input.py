@@ -87,13 +87,13 @@ def refused(path, **options):
         ("t.txt", b"5\r7\r", {}, "t.txt:1: found the byte 0x0d"),
         ("t.txt", b"x" * 70_000, {}, "t.txt:1: found a line of more than 65536 bytes"),
         ("t.txt", b"5\n" + b"7" * 70_000 + b"\n", {}, "t.txt:2: found a line of more than 65536 bytes"),
-        ("t.txt.gz", gzip.compress(b"5\n" * 100, mtime=0)[:-9], {}, "t.txt.gz: found the end of the file in the middle"),
-        ("t.txt.zst", zstandard.compress(b"5\n" * 100)[:-3], {}, "t.txt.zst: found the end of the file in the middle"),
+        ("t.txt.gz", gzip.compress(b"5\n" * 100, mtime=0)[:-9], {}, "t.txt.gz: found the end of the file within its gzip data"),
+        ("t.txt.zst", zstandard.compress(b"5\n" * 100)[:-3], {}, "t.txt.zst: found the end of the file within its Zstandard data"),
         ("t.oracleGeneral.zst", zstandard.compress(record(1) + b"xyz"), {}, "found 27 bytes, 3 after record 1"),
         ("t.oracleGeneral.zst", zstandard.compress(b""), {}, "found no request"),
-        ("t.txt.gz", b"5\n7\n", {}, "t.txt.gz: found damaged gzip data"),
-        ("t.txt.zst", b"5\n7\n9\n11\n13\n", {}, "t.txt.zst: found damaged zstd data"),
-        ("t.txt.zst", zstandard.compress(b"5\n") + b"trailing", {}, "t.txt.zst: found damaged zstd data"),
+        ("t.txt.gz", b"5\n7\n", {}, "t.txt.gz: found no gzip data"),
+        ("t.txt.zst", b"5\n7\n9\n11\n13\n", {}, "t.txt.zst: found no Zstandard data"),
+        ("t.txt.zst", zstandard.compress(b"5\n") + b"trailing", {}, "t.txt.zst: found damaged Zstandard data"),
         (
             "t.csv",
             TWITTER.encode() + b"0,k:1,3,9,1,steal,0\n",
@@ -114,7 +114,7 @@ def refused(path, **options):
         ("t.csv", ALIBABA.encode() + b"3,R,0,x,1\n", {"format": "alibaba"}, 't.csv:2: column "length": found "x"'),
         ("t.csv", TENCENT.encode() + b"1,18014398509481984,8,0,3\n", {"format": "tencent"}, 't.csv:2: column "offset"'),
         ("t.csv", TENCENT.encode() + b"1,8,8,2,3\n", {"format": "tencent"}, 'column "op": found "2"; expected one of 0, 1'),
-        ("t.dat", b"1\n", {}, "found an ending that says nothing of the format"),
+        ("t.dat", b"1\n", {}, "found an ending that does not tell the format"),
     ],
 )
 def test_refused_in_one_line(tmp_path, name, content, options, says):
@@ -127,11 +127,11 @@ def test_refused_in_one_line(tmp_path, name, content, options, says):
 
 
 def test_no_such_file_a_directory_a_pipe_and_no_path(tmp_path):
-    assert "found no such file" in refused(tmp_path / "t.csv")
+    assert "no such file" in refused(tmp_path / "t.csv")
     (tmp_path / "d.csv").mkdir()
-    assert "found a directory" in refused(tmp_path / "d.csv")
+    assert "found a folder" in refused(tmp_path / "d.csv")
     os.mkfifo(tmp_path / "p.csv")
-    assert "found a device or pipe" in refused(tmp_path / "p.csv")
+    assert "found a FIFO" in refused(tmp_path / "p.csv")
     assert "no such file" in refused("nul\0.csv") or "cannot be read" in refused("nul\0.csv")
     assert "expected the path" in refused(7)
     assert "cannot be read" in refused("x" * 5000 + ".csv")
@@ -189,7 +189,7 @@ def test_the_sound_files_of_the_fuzz_are_sound(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", SOUND)
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=edits)
 def test_a_damaged_file_is_read_or_refused(tmp_path, kind, changes):
     name, content, options = SOUND[kind]

@@ -242,7 +242,7 @@ def test_loading_stops_at_its_limit(tmp_path):
 cells = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp")), min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(rows=st.lists(st.tuples(cells, st.integers(1, 2**40), cells), min_size=1, max_size=30), delimiter=st.sampled_from(",\t;|"))
 def test_like_pythons_own_csv_reader(tmp_path, rows, delimiter):
     text = io.StringIO()
@@ -255,7 +255,7 @@ def test_like_pythons_own_csv_reader(tmp_path, rows, delimiter):
     assert seen(trace) == seen(expected)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=20),
     block=st.sampled_from([512, 4096, 5000]),

@@ -128,7 +128,7 @@ def once(objects):
     return np.count_nonzero(counts == 1) / np.count_nonzero(counts)
 
 
-@pytest.mark.parametrize("requests", [300_000, 1_000_000, 3_000_000])
+@pytest.mark.parametrize("requests", [300_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (1_000_000, 3_000_000))])
 def test_cdn_has_the_published_share_of_objects_asked_for_once(requests):
     """Production traces: median 26 % over a whole trace, 72 % over stretches with a tenth of the objects (S3-FIFO, SOSP 2023)."""
     trace = built_in("cdn", rng(), requests)

@@ -34,7 +34,7 @@ from armillary.storage.icn import (
     shared_out,
     topology,
 )  # fmt: skip
-from armillary.storage.icn import billing as columns
+from armillary.storage.icn.pricing import billing as columns
 
 ON_PATH = [Lce(), Lcd(), Prob(), ProbCache(), Cl4m(), Edge(), HashRouting(), Coa(), LceTiers()]
 ALL = [*ON_PATH, CostBased(), CostBased(sample=0, copies=2, routing="nearest"), Lce(routing="nearest"), Lce(pending=True)]
@@ -236,7 +236,7 @@ def test_the_bound_declines_what_is_too_large() -> None:
 
 def test_the_optimum_by_trying_every_placement() -> None:
     """Two nodes, two contents, one tier: 16 placements, each simulated."""
-    from armillary.storage.icn.replay import NOWHERE, on_path
+    from armillary.storage.icn.simulation.replay import NOWHERE, on_path
 
     where = topology([("a", "b", 0.002)], ["a", "b"], ["b"])
     rng = np.random.default_rng(5)

@@ -112,6 +112,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "writer"}
     exec(WRITER, names)  # the same definition of a change in both processes

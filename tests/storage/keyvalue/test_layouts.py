@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import poisson
 
 from armillary.storage.keyvalue import Cuckoo, OneHash, Simd3, ThreeHash, ThreeRegions, TwoHash, distinct_keys
-from armillary.storage.keyvalue.keys import bits_of
-from armillary.storage.keyvalue.layout import buckets_in, layout_of
+from armillary.storage.keyvalue.tables.keys import bits_of
+from armillary.storage.keyvalue.tables.layout import buckets_in, layout_of
 
 #: Failure rates with ideal independent hashes, 4 M keys, 16 slots, first fit: by load and share of the primary region (1: one region).
 IDEAL = {
@@ -29,7 +29,7 @@ def near(found: float, ideal: float) -> bool:
     return abs(found / ideal - 1) <= (0.10 if ideal >= 1e-3 else 0.40)
 
 
-@pytest.mark.parametrize("distribution", ["uniform", "dense", "clustered"])
+@pytest.mark.parametrize("distribution", ["uniform", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dense", "clustered"))])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_failures_are_those_of_independent_hashes(distribution: str, seed: int) -> None:
     keys = keys_of(distribution, seed)

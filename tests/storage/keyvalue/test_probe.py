@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from armillary.storage.keyvalue.keys import aligned
-from armillary.storage.keyvalue.probe import isa, match8, match16, match_scalar, probe_assembly, probe_ir
+from armillary.storage.keyvalue.tables.keys import aligned
+from armillary.storage.keyvalue.tables.probe import isa, match8, match16, match_scalar, probe_assembly, probe_ir
 
 
 @pytest.mark.parametrize("cpu", ["sapphirerapids", "znver4"])

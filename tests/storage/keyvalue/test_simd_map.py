@@ -15,9 +15,9 @@ from scipy.stats import poisson
 
 from armillary.errors import InputError
 from armillary.storage.keyvalue import SimdMap
-from armillary.storage.keyvalue import buckets as kernels
-from armillary.storage.keyvalue.buckets import STASH
-from armillary.storage.keyvalue.keys import KEY_TYPES, bits_of
+from armillary.storage.keyvalue.tables import buckets as kernels
+from armillary.storage.keyvalue.tables.buckets import STASH
+from armillary.storage.keyvalue.tables.keys import KEY_TYPES, bits_of
 
 RNG = np.random.default_rng(11)
 

@@ -13,9 +13,9 @@ warnings.simplefilter("ignore")
 
 import numpy as np  # noqa: E402
 
-from armillary.storage.metadata import groups, mdsec_ops  # noqa: E402
-from armillary.storage.metadata.accesses import FENCE, HINT, LENGTH, WRITE, emit  # noqa: E402
 from armillary.storage.metadata.mdsec import Mdsec  # noqa: E402
+from armillary.storage.metadata.record_groups import groups, operations  # noqa: E402
+from armillary.storage.metadata.simulation.accesses import FENCE, HINT, LENGTH, WRITE, emit  # noqa: E402
 from armillary.storage.metadata.workload import CREATE, MKDIR, RENAME, RMDIR, SETATTR, UNLINK, WorkBuilder  # noqa: E402
 
 NAMES = [b"a", b"b", b"c" * 140, b"d" * 141, b"e" * 255, b"\xff\xfe", *(b"n%d" % i for i in range(14))]
@@ -88,7 +88,7 @@ def main() -> None:
         accesses[accesses[0, 0], 1] |= np.int64(FENCE) << 32
         stores[-1][2] = True
 
-    for module in (groups, mdsec_ops):
+    for module in (groups, operations):
         module.emit, module.fence_last = recording, fencing
     assert LENGTH
     out = []
@@ -101,13 +101,13 @@ def main() -> None:
         engine.do(0, prefix) if prefix else None
         top = 4096 * (int(engine.layout.m[groups.HIGH]) + 64)
         image = engine.space[:top].tobytes()
-        operations = []
+        recorded = []
         for i in range(prefix, prefix + length):
             stores.clear()
             engine.do(i)
             assert not engine.status[i], (engine.status[i], work.ops[i])
-            operations.append([tuple(s) for s in stores])
-        out.append((image, operations, trees, work.ops[prefix:, 0].tolist()))
+            recorded.append([tuple(s) for s in stores])
+        out.append((image, recorded, trees, work.ops[prefix:, 0].tolist()))
     sys.stdout.buffer.write(pickle.dumps(out))
 
 

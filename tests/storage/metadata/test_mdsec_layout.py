@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from armillary.storage.metadata import Ext4, Mdsec, Nova, WorkBuilder, granules
-from armillary.storage.metadata.groups import DEPTH
-from armillary.storage.metadata.records import crc, name_hash
-from armillary.storage.metadata.recovery import Reader, check, directories
+from armillary.storage.metadata.record_groups.groups import DEPTH
+from armillary.storage.metadata.record_groups.inspection import Reader, check, directories
+from armillary.storage.metadata.record_groups.records import crc, name_hash
 from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, STAT, UNLINK
 
 GRANULE = 4096
@@ -129,7 +129,7 @@ def test_equal_fingerprints_are_told_apart():
     """(g)"""
     candidates = [b"%07d" % i for i in range(1_290_000)]
     text = np.frombuffer(bytearray(b"".join(candidates)), np.uint8)
-    from armillary.storage.metadata.records import hash_names
+    from armillary.storage.metadata.record_groups.records import hash_names
 
     hashes = np.zeros(len(candidates), np.uint64)
     hash_names(text, np.arange(len(candidates) + 1) * 7, hashes)

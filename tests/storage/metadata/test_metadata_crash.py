@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from armillary.storage.metadata.mdsec import new_layout
-from armillary.storage.metadata.rebuild import recover
-from armillary.storage.metadata.recovery import check, walk
+from armillary.storage.metadata.record_groups.inspection import check, walk
+from armillary.storage.metadata.record_groups.recovery import recover
 
 HANDLERS = 4
 RENAME = 9
 
 
-@pytest.fixture(scope="module")
-def recorded():
+@pytest.fixture(scope="module", params=[40, pytest.param(200, marks=pytest.mark.slow)])
+def recorded(request):
     run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("crash_recorder.py")), "200", "5", "7"],
+        [sys.executable, str(Path(__file__).with_name("crash_recorder.py")), str(request.param), "5", "7"],
         capture_output=True, check=True, env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )  # fmt: skip
     return pickle.loads(run.stdout)  # noqa: S301 - our own process made it
@@ -47,7 +47,7 @@ def _apply(image, store):
 
 
 def test_a_cut_at_every_fence_leaves_old_or_new(recorded):
-    """(d), and harder: of the lines stored since the last fence, any subset may have reached the device."""
+    """Of the lines that were stored since the last fence, any subset may have reached the device."""
     rng = np.random.default_rng(3)
     cuts = between = 0
     for image_bytes, operations, trees, _ in recorded:
@@ -75,12 +75,11 @@ def test_a_cut_at_every_fence_leaves_old_or_new(recorded):
             for one in unfenced:
                 _apply(image, one)
             assert _after_recovery(image) == after
-    assert cuts > 2000
-    assert between > 200, "cuts must fall before the point of no return, too"
+    assert cuts > 10 * len(recorded)
+    assert between > len(recorded), "cuts must fall before the point of no return, too"
 
 
 def test_a_rename_cut_at_each_step_leaves_the_file_in_exactly_one_place(recorded):
-    """(e)"""
     seen = 0
     for image_bytes, operations, trees, kinds in recorded:
         image = np.frombuffer(bytearray(image_bytes), np.uint8).copy()
@@ -92,4 +91,4 @@ def test_a_rename_cut_at_each_step_leaves_the_file_in_exactly_one_place(recorded
                     tree = list(_after_recovery(image).values())
                     moved = set(trees[number].values()) & set(trees[number + 1].values())
                     assert all(tree.count(one) == 1 for one in moved)
-    assert seen > 100
+    assert seen > len(recorded) / 2

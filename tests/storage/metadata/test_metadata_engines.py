@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.storage.metadata import Device, WorkBuilder, device, generate, read_work, simulate
 from armillary.storage.metadata.arena import metadata
-from armillary.storage.metadata.engine import ENOENT, Engine, plain_batch
+from armillary.storage.metadata.simulation.engine import ENOENT, Engine, plain_batch
 from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, STAT, UNLINK
 
 ENGINES = ("ext4", "nova", "kv", "mdsec")
@@ -208,15 +208,6 @@ def test_the_module_without_flash_never_fills():
         device("cxl-tape")
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_the_arena_runs_every_case(name):
-    for case in metadata.built_in("tiny"):
-        outcome = metadata.execute(metadata.make(name), case)
-        wanted = {metric.name for metric in metadata.metrics.values() if metric.applies(case)}
-        assert set(outcome.values) == wanted
-        assert all(np.isfinite(value) for value in outcome.values.values())
-
-
 def test_find_output_is_read(tmp_path):
     path = tmp_path / "tree.txt"
     path.write_bytes(b"d\tsrv\t4096\t755\t1.5\nf\tsrv/a\tb\t10\t644\t2.25\nf\tsrv/sub/c\xff\t11\t600\t3\n")
@@ -269,7 +260,7 @@ def test_a_trace_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [("0,a,unlink,/x,\n1,a,stat,/x,\n", "ops.csv:3: stat .*no such file"), ("1,a,stat,/x,\n0,a,stat,/x,\n", "ops.csv:3.*after 1"),
-     ("0,a,fly,/x,\n", "unknown op"), ("0,a,stat,/a/../b,\n", "neither"), ("0,a,rename,/a,\n", "path2"), ("x,a,stat,/a,\n", "seconds"), ("", "no operations"),
+     ("0,a,fly,/x,\n", 'ops.csv:2: column "op": found "fly"; expected one of lookup'), ("0,a,stat,/a/../b,\n", "neither"), ("0,a,rename,/a,\n", "path2"), ("x,a,stat,/a,\n", "seconds"), ("", "found no rows"),
      ("0,a,create,/x,\n1,a,create,/x,\n", "exists"), ("0,a,stat,/,\n", "root"), ("0,a,stat,/" + "y" * 256 + ",\n", "256 bytes")],
 )  # fmt: skip
 def test_bad_traces_are_refused(tmp_path, text, message):
@@ -305,7 +296,7 @@ def test_a_folder_is_read(tmp_path):
     (tmp_path / "t" / "sub" / "file").write_text("abc")
     cases = metadata.from_file(tmp_path / "t", {"ops": "20"})
     outcome = metadata.execute(metadata.make("mdsec"), cases[0])
-    assert outcome.values["ops_per_s"] > 0
-    for options in ({"granule": "1000"}, {"cache": "0"}, {"device": "tape"}, {"ops": "0"}):
-        with pytest.raises(InputError):
-            metadata.from_file(tmp_path / "t", options)
+    # Twenty operations end with the warm-up, so that all of them count: a microsecond each at the very least.
+    assert 0 < outcome.values["ops_per_s"] < 20e6
+    with pytest.raises(InputError, match="--cache: found 0"):
+        metadata.from_file(tmp_path / "t", {"cache": "0"})

@@ -139,7 +139,7 @@ def test_it_behaves_as_a_dict(tmp_path):
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(
-        StoreMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+        StoreMachine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     )
 
 

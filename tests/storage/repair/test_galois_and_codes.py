@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
-from armillary.storage.repair import ReedSolomon, galois
-from armillary.storage.repair.reed_solomon import generator
+from armillary.storage.repair import ReedSolomon
+from armillary.storage.repair.coding import galois
+from armillary.storage.repair.coding.reed_solomon import generator
 
 
 def test_products_by_hand() -> None:

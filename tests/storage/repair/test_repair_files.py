@@ -147,12 +147,12 @@ def test_bad_fsck(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node,up\n", 'b.csv:1: found header "node,up"'),
+        ("node,up\n", "b.csv:1: found the columns node, up; expected time_s, node"),
         ("time_s,node,up_MBps,down_MBps\n", "found no rows"),
-        ("time_s,node,up_MBps,down_MBps\n0,a,-1,2\n", 'b.csv:2: column "up_MBps": found "-1"; expected a number from 0'),
+        ("time_s,node,up_MBps,down_MBps\n0,a,-1,2\n", 'b.csv:2: column "up_MBps": found "-1"; expected MB/s of at least 0'),
         ("time_s,node,up_MBps,down_MBps\n0,a,nan,2\n", 'column "up_MBps": found "nan"'),
-        ("time_s,node,up_MBps,down_MBps\n0,a,1\n", "b.csv:2: found 3 columns; expected 4"),
-        ("time_s,node,up_MBps,down_MBps\n0,a,1,1\n0,a,1,1\n", 'b.csv:3: found node "a" twice at 0 s'),
+        ("time_s,node,up_MBps,down_MBps\n0,a,1\n", "b.csv:2: found 3 cells; expected 4"),
+        ("time_s,node,up_MBps,down_MBps\n0,a,1,1\n0,a,1,1\n", "b.csv:3: found time_s 0.0, node a again; expected it once"),
         ("time_s,node,up_MBps,down_MBps\n0,a,1,1\n5,b,1,1\n", 'found no row of node "b" at the first time'),
     ],
 )

@@ -33,8 +33,8 @@ from armillary.storage.repair import (
     plan_repair,
     simulate,
 )
-from armillary.storage.repair.running import rebuild
-from armillary.storage.repair.unified import busiest, by_greedy, by_linear_program
+from armillary.storage.repair.plans.unified import busiest, by_greedy, by_linear_program
+from armillary.storage.repair.simulation.carrying_out import rebuild
 from armillary.storage.repair.workload import built_in, free_bandwidth, place
 
 SINGLE = (Conventional(), Ppr(), Rp(), Pivot(), FullRepair(), SwitchTree(), Ran())

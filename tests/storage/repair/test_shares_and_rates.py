@@ -26,7 +26,7 @@ from armillary.storage.repair import (
     wrap_around,
 )
 from armillary.storage.repair.fullrepair import best_rate, by_highs, peel, shares
-from armillary.storage.repair.planner import DESTINATION, Ends, cut
+from armillary.storage.repair.plans.planner import DESTINATION, Ends, cut
 
 PLANNERS = (Conventional(), Ppr(), Rp(), Pivot(), FullRepair(), SwitchTree(), Ran())
 bandwidths = st.lists(st.floats(1, 1000), min_size=3, max_size=9)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from directory_trees import STATE, contents, tree
 
-from armillary.crc32c import crc32c
 from armillary.errors import InputError
+from armillary.files.checksums import crc32c
 from armillary.storage.synchronization.directories import Replica, Transport, converse, durable, store, sync
 
 # Children are forked: what they need is loaded once, here.
@@ -162,6 +162,7 @@ def test_either_end_is_killed_after_each_persisted_write(tmp_path: Path, victim:
     assert k > 30
 
 
+@pytest.mark.slow
 def test_both_ends_are_killed_after_each_persisted_write(tmp_path: Path) -> None:
     count = None
     k = step = 0

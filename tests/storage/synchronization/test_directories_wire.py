@@ -19,8 +19,8 @@ from armillary.errors import InputError
 from armillary.storage.synchronization.directories import Entry, Replica, Transport, converse, sync, wire
 from armillary.storage.synchronization.directories.entries import entry_version
 from armillary.storage.synchronization.directories.session import Session
-from armillary.storage.synchronization.link_register import Phase, Register, Word
-from armillary.storage.synchronization.protocol import Message
+from armillary.storage.synchronization.replicas.link_register import Phase, Register, Word
+from armillary.storage.synchronization.world.protocol import Message
 
 ME = "ab" * 16
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from armillary.storage.synchronization import LinkEnd, Phase, Register, VersionStore, resume
-from armillary.storage.synchronization.protocol import Content, Message
-from armillary.storage.synchronization.versions import digest, merge_lines, version
+from armillary.storage.synchronization.replicas.versions import digest, merge_lines, version
+from armillary.storage.synchronization.world.protocol import Content, Message
 
 I, O, H, C, D = Phase.IDLE, Phase.OFFERED, Phase.HELD, Phase.COMMITTING, Phase.DONE  # noqa: E741
 EXPECTED = {

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.storage.synchronization import Conflict, merge_sequences, merge_text
-from armillary.storage.synchronization.merge3 import diff
+from armillary.storage.synchronization.replicas.merge3 import diff
 
 LINES = st.lists(st.integers(0, 6), max_size=14)
 

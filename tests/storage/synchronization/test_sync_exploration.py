@@ -20,16 +20,16 @@ from armillary.storage.synchronization import (
     Explored,
     LwwCloud,
     Operation,
-    SyncMachine,
     SyncProtocol,
     TransactionalLink,
     VersionVector,
-    explore,
     explore_links,
-)  # fmt: skip
-from armillary.storage.synchronization import link_register as registers
-from armillary.storage.synchronization.explore import FAULTS, Script, scripts
-from armillary.storage.synchronization.link_register import LinkEnd, Phase
+)
+from armillary.storage.synchronization.replicas import link_register as registers
+from armillary.storage.synchronization.replicas.link_register import LinkEnd, Phase
+from armillary.storage.synchronization.world import explore  # fmt: skip
+from armillary.storage.synchronization.world.explore import FAULTS, Script, scripts
+from armillary.testing import SyncMachine
 
 
 def script(*words: str) -> Script:

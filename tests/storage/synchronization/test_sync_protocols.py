@@ -30,8 +30,8 @@ from armillary.storage.synchronization import (
     simulate,
 )  # fmt: skip
 from armillary.storage.synchronization.lww_cloud import Record
-from armillary.storage.synchronization.protocol import Act, Content, Message, Shown
 from armillary.storage.synchronization.workload import CASES
+from armillary.storage.synchronization.world.protocol import Act, Content, Message, Shown
 
 DAY = 86400.0
 #: Those that show all concurrent versions under the path itself, and all that lose nothing.

@@ -14,8 +14,7 @@ from armillary.storage.synchronization import Archive, Crdt, Operation
 from armillary.storage.synchronization.archive import ArchiveClient, ArchiveServer
 from armillary.storage.synchronization.crdt import CrdtNode
 from armillary.storage.synchronization.dotted_version_vector import Dotted, Register
-from armillary.storage.synchronization.protocol import Act, Content, Message
-from armillary.storage.synchronization.snapshots import (
+from armillary.storage.synchronization.replicas.snapshots import (  # fmt: skip
     EMPTY_TREE,
     Commit,
     Kept,
@@ -25,7 +24,8 @@ from armillary.storage.synchronization.snapshots import (
     merge_bases,
     merge_entry,
     merge_trees,
-)  # fmt: skip
+)
+from armillary.storage.synchronization.world.protocol import Act, Content, Message
 
 
 def kept(*lines: int) -> tuple[Kept]:

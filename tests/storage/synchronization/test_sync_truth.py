@@ -21,7 +21,7 @@ from armillary.storage.synchronization import (
     World,
     generate,
 )  # fmt: skip
-from armillary.storage.synchronization.protocol import Act, Content, Shown, Tracked
+from armillary.storage.synchronization.world.protocol import Act, Content, Shown, Tracked
 
 
 class BruteForce:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from armillary.errors import InputError
-from armillary.training.rollout import DraftClient, DraftServer, GroupDraft, acceptance, measured
+from armillary.training.rollout import DraftClient, DraftServer, GroupDraft, measured
+from armillary.training.rollout.drafting import acceptance
 
 
 def letters(text: str) -> list[int]:

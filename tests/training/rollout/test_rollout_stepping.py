@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.llm import AffineCost, CostArrays, Fleet, Replica, Requests, StepCost
 from armillary.training.rollout import Generation, Instances, RolloutWork, RollPacker, Setup
-from armillary.training.rollout import stepping as sp
-from armillary.training.rollout.steps import Launch
+from armillary.training.rollout.simulation import stepping as sp
+from armillary.training.rollout.simulation.steps import Launch
 
 #: Seconds of an iteration: 10 ms, 0.1 ms a token, 1 µs a token computed before.
 COST = CostArrays(np.array([0.0, 1.0]), np.array([0.0, 1e-4]), np.zeros(2), 0.0, 1e-6, 0.0, 0.0, 0.0, 10e-3, 0.0, 0.0)

@@ -27,9 +27,9 @@ from armillary.training.rollout import (
     metrics,
     mix,
 )
-from armillary.training.rollout.reward import Pool, Rewards, judge_s
-from armillary.training.rollout.stream_trainer import half, streamed
-from armillary.training.rollout.tail_batcher import Round
+from armillary.training.rollout.rewards.reward import Pool, Rewards, judge_s
+from armillary.training.rollout.scheduling.stream_trainer import half, streamed
+from armillary.training.rollout.scheduling.tail_batcher import Round
 
 OFF = {"reward": "after", "parallelism": False, "stream": "none"}
 

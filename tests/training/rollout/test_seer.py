@@ -22,12 +22,12 @@ from armillary.training.rollout import (
     Seer,
     Setup,
     Verl,
-    acceptance,
     chain_of_thought,
     metrics,
 )
-from armillary.training.rollout import stepping as sp
-from armillary.training.rollout.steps import Launch
+from armillary.training.rollout.drafting import acceptance
+from armillary.training.rollout.simulation import stepping as sp
+from armillary.training.rollout.simulation.steps import Launch
 
 SETUP = Setup("qwen2-vl-72b", gpus=16, tp=4, p0=64, r0=8, max_length=16384, train_tp=4)
 

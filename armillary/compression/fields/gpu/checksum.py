@@ -3,7 +3,8 @@
 A checksum that starts from zero is linear over GF(2): the words of a piece add up (exclusive or), each advanced by the bytes after it.
 Let A advance a register by 32 zero bits. A lane of a program takes every LANES-th word of a segment, acc ← A^LANES acc ⊕ word; at its end
 lane l is advanced by A^(LANES − l), and the lanes add up. Segments end where the piece ends (zeros before it change nothing), so that one
-more fold, by A^SEGMENT, joins them. The start value 2^32 − 1 is the complement of the first word. Polynomial as in `armillary.crc32c`.
+more fold, by A^SEGMENT, joins them. The start value 2^32 − 1 is the complement of the first word. The polynomial is that of
+`armillary.files.checksums`.
 """
 
 from __future__ import annotations

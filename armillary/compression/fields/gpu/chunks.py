@@ -15,13 +15,13 @@ import numpy as np
 import torch
 import triton
 
-from armillary.crc32c import crc32c
 from armillary.errors import InputError
+from armillary.files.checksums import crc32c
 
-from ..bitshuffle import TILE
-from ..bounds import absolute_bound, bound_port
-from ..container import Head, Section, chunk_head, damaged
-from ..pipeline import Pipeline
+from ..pipeline.container import Head, Section, chunk_head, damaged
+from ..pipeline.pipeline import Pipeline
+from ..stages.bitshuffle import TILE
+from ..stages.bounds import absolute_bound, bound_port
 from . import encode_kernels as encode
 from .checksum import section_checksums
 from .quantise_kernels import divisor

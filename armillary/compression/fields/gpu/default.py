@@ -13,11 +13,11 @@ import triton
 
 from armillary.errors import InputError
 
-from ..bitshuffle import TILE
-from ..container import Head
-from ..huffman import AHEAD, CHUNK, LONGEST, coding_tables, lookup_tables, read_table
-from ..pipeline import Pipeline
-from ..stage import make
+from ..pipeline.container import Head
+from ..pipeline.pipeline import Pipeline
+from ..stages.bitshuffle import TILE
+from ..stages.huffman import AHEAD, CHUNK, LONGEST, coding_tables, lookup_tables, read_table
+from ..stages.stage import make
 from . import decode_kernels as decode
 from . import encode_kernels as encode
 from . import huffman_kernels as kernels

@@ -20,9 +20,9 @@ import numpy as np
 
 from armillary.errors import InputError
 
-from ..bounds import check_bound
-from ..container import Head, read_chunk_head, read_head
-from ..pipeline import Pipeline
+from ..pipeline.container import Head, read_chunk_head, read_head
+from ..pipeline.pipeline import Pipeline
+from ..stages.bounds import check_bound
 
 #: Bytes read from the device at once to look at a head.
 _WINDOW = 4096

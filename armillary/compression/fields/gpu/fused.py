@@ -12,11 +12,11 @@ import triton
 
 from armillary.errors import InputError
 
-from ..bitshuffle import TILE
-from ..container import Head
-from ..cuszp_fused import BLOCK
-from ..fz_fused import piece_size
-from ..pipeline import Pipeline
+from ..pipeline.container import Head
+from ..pipeline.pipeline import Pipeline
+from ..stages.bitshuffle import TILE
+from ..stages.cuszp_fused import BLOCK
+from ..stages.fz_fused import piece_size
 from . import decode_kernels as decode
 from . import encode_kernels as encode
 from . import fused_kernels as fused

@@ -13,10 +13,10 @@ import triton
 
 from armillary.errors import InputError
 
-from ..bitshuffle import TILE
-from ..container import Head
-from ..pipeline import Pipeline
-from ..stage import make
+from ..pipeline.container import Head
+from ..pipeline.pipeline import Pipeline
+from ..stages.bitshuffle import TILE
+from ..stages.stage import make
 from . import decode_kernels as decode
 from . import encode_kernels as encode
 from .chunks import ALIGNED, Job, Piece, Task, facts_of, fits, named, on_host

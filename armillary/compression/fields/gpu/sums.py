@@ -11,7 +11,7 @@ import triton
 
 from armillary.errors import InputError
 
-from ..container import Section
+from ..pipeline.container import Section
 from . import decode_kernels as decode
 from .chunks import Grid
 from .quantise_kernels import EXACT

@@ -1,4 +1,4 @@
-"""Trace files: which requests are in this one? One file of code a format; `open_trace` finds the right one."""
+"""Trace files. Each format has one module, and `open_trace` finds the right one."""
 
 import lazy_loader
 

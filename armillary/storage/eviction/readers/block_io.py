@@ -1,4 +1,4 @@
-"""Block traces: MSR Cambridge, Alibaba and Tencent CBS. A request for a stretch becomes one for each block that it touches.
+"""Block traces: MSR Cambridge, Alibaba and Tencent CBS. A request becomes one request per block that it touches.
 
 - MSR: `timestamp (100 ns since 1601),host,disk,Read|Write,offset,size,response` in bytes;
 - Alibaba: `device,R|W,offset,length,timestamp_us` in bytes;
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
+
+from armillary.kernels import loop
 
 from ...idmap import IdMap
 from .fields import MOST_ID, Fields, seeds
@@ -90,7 +91,7 @@ def _blocks(first: np.ndarray, count: np.ndarray, volumes: np.ndarray) -> Iterat
         yield Requests(blocks[:made], volume[:made])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _expand(first, count, volumes, row, within, blocks, volume):
     # Fills the outputs from block `within` of request `row` on; returns how many it made and where to go on.
     made = 0
@@ -109,7 +110,7 @@ def _expand(first, count, volumes, row, within, blocks, volume):
 
 
 def looks_like(row: list[str]) -> str:
-    """`msr` or `alibaba` if a row could be one of theirs, or nothing. A Tencent row could be anything."""
+    """`msr` or `alibaba` if a row could be one of theirs, or an empty string. A Tencent row could be anything."""
     if len(row) == 7 and row[3].strip().lower() in _MSR_WORDS and row[4].strip().isdigit() and row[5].strip().isdigit():
         return "msr"
     if len(row) == 5 and row[1].strip().lower() in _ALIBABA_WORDS and all(row[c].strip().isdigit() for c in (2, 3, 4)):

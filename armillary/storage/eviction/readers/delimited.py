@@ -1,4 +1,4 @@
-"""CSV and plain text: a table in which the user says what each column is, or one id a line.
+"""CSV and plain text: a table in which the user says what each column is, or one id per line.
 
 The map of columns is written `time=0,id=1,size=2`: a role, and a column by number (from 0) or by its name in the header. Roles:
 
@@ -8,8 +8,8 @@ The map of columns is written `time=0,id=1,size=2`: a role, and a column by numb
 - `op`: what is done, in Memcached's words (get, set, delete, …); without it every row is a lookup;
 - `time`: checked to be a number and otherwise not used: the order of the rows is the order of the requests.
 
-Text keys are told apart by two independent seeded 64-bit hashes, 128 bits together: the chance that any two of 10^9 different
-keys are taken for one is below 10^-20. The texts themselves are not kept.
+Text keys are distinguished by two independent seeded 64-bit hashes, 128 bits together: the chance that any two of 10^9 different
+keys collide is below 10^-20. The texts themselves are not kept.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Table:
         return 2 if self.text else 1
 
     def requests(self, fields: Fields) -> Iterator[Requests]:
-        """One request a row."""
+        """One request per row."""
         at = {role: self.columns.index(column) for role, column in self.roles.items()}
         if "time" in at:
             fields.check_numbers(at["time"], "time")

@@ -1,8 +1,8 @@
-"""The fields of delimited text, as numbers, without a Python object a row.
+"""The fields of delimited text as numbers, without one Python object per row.
 
-One Numba pass finds where the wanted fields of every row begin and end; one more a column turns them into numbers, codes or
-hashes. A field may stand in double quotes (then it may hold the delimiter, but no line end); blanks around it do not count. Blank
-lines are skipped. Control characters are no text: they mark a binary file taken for a table.
+One Numba pass finds where the wanted fields of every row begin and end, and one more per column turns them into numbers, codes or
+hashes. A field may be in double quotes, and then it may hold the delimiter but no line end. Blanks around it do not count, and blank
+lines are skipped. Control characters are refused, because they mark a binary file that was taken for a table.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from armillary.errors import InputError, one_line
+from armillary.kernels import loop
 
 from ...idmap import mix
 from .stream import LINE_BYTES
@@ -139,7 +139,7 @@ def _fault(fault: int, found: int, exactly: int, at_least: int) -> str:
     return f"found {found} column{'s' if found != 1 else ''}; expected {expected}"
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _split(text, delimiter, stops, wanted, exactly, begin, end):
     # `text` ends in a line end; stops[byte] says whether a byte ends a plain field or must be looked at.
     # Returns rows done, the fault, where it is, and the number that describes it.
@@ -202,7 +202,7 @@ def _split(text, delimiter, stops, wanted, exactly, begin, end):
     return rows, _FINE, 0, 0
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _whole_numbers(text, begin, end, most, values):
     # Returns the first row that is none, or -1.
     limit = np.uint64(most)
@@ -221,7 +221,7 @@ def _whole_numbers(text, begin, end, most, values):
     return -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _decimal(text, begin, end):
     # [+-] digits [. digits] [e [+-] digits], at most three digits of exponent. Returns the first row that is none, or -1.
     for row in range(len(begin)):
@@ -251,7 +251,7 @@ def _decimal(text, begin, end):
     return -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _codes(text, begin, end, words, codes_of, codes):
     # A word is its bytes, big end first; letters are made small. Returns the first row whose word is not known, or -1.
     for row in range(len(begin)):
@@ -274,7 +274,7 @@ def _codes(text, begin, end, words, codes_of, codes):
     return -1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _hash(text, begin, end, one, two):
     # Eight bytes at a time into two chains that share nothing but the text. No byte of text is 0, so different texts are different words.
     for row in range(len(begin)):

@@ -1,8 +1,8 @@
-"""oracleGeneral, the binary format of libCacheSim: 24 bytes a request, little-endian, packed.
+"""oracleGeneral, the binary format of libCacheSim: 24 bytes per request, little-endian, packed.
 
 `u32 time_s, u64 id, u32 size, i64 next_access`; next_access is the number (from 1) of the next request for the same id, -1 for
-none. Some writers count from 0. It is believed only when a prefix of the file bears it out, and only until a request
-belies it.
+none. Some writers count from 0. It is used only when a prefix of the file confirms it, and only until a request
+contradicts it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
 from armillary.errors import InputError
+from armillary.kernels import loop
 
 from ..workload import MOST_BYTES, NEVER, from_ids
 from .requests import Requests
@@ -41,7 +41,7 @@ def requests(path: Path, counts_from: int | None) -> Iterator[Requests]:
 
 
 def counting(path: Path) -> int | None:
-    """Whether next_access counts requests from 0 or from 1; None when the first `PREFIX` records do not bear out either."""
+    """Whether next_access counts requests from 0 or from 1; None when the first `PREFIX` records confirm neither."""
     parts, have = [], 0
     for records in _records(path):
         parts.append(records)
@@ -81,7 +81,7 @@ def _records(path: Path) -> Iterator[np.ndarray]:
 
 
 class Promises:
-    """Holds a stream to what it said: each next request for an object must come when the last one promised."""
+    """Checks that each next request for an object comes when the last one promised."""
 
     def __init__(self) -> None:
         #: Whether every promise so far was kept.
@@ -99,7 +99,7 @@ class Promises:
         self._done += len(objects)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def _kept(objects, promised, due, start):
     # due[object] is the promised index of its next request, -1 before its first.
     for i in range(len(objects)):

@@ -36,7 +36,7 @@ class Requests:
     sizes: np.ndarray | None = None
     #: uint8[n]; None when all are lookups.
     operations: np.ndarray | None = None
-    #: int64[n]: index of the next request as the file has it; None when it does not, or is not to be trusted.
+    #: int64[n]: index of the next request by the file; None when the file has none, or cannot be trusted.
     promised: np.ndarray | None = None
 
 

@@ -1,4 +1,4 @@
-"""A trace file: found out what it is, checked, and streamed.
+"""A trace file: its format is detected, its content checked and streamed.
 
 Memory while streaming: one block of requests, a few MiB of text, and the id table (`armillary.storage.idmap`); nothing else grows
 with the length of the file.
@@ -117,7 +117,7 @@ class _Assembly:
         self.count += len(objects)
 
     def block(self, ids: IdMap) -> Block:
-        """What has been added, as a block; the next one follows it."""
+        """The requests added so far, as a block; the next one follows it."""
         objects, sizes, operations, promised = (
             None if any(array is None for array in column) else np.concatenate(column) for column in zip(*self._parts)
         )
@@ -142,12 +142,12 @@ def open_trace(
     header: str = "auto",
     block: int = 4096,
 ) -> TraceFile:
-    """The trace file at `path`, its format found out and its beginning checked.
+    """The trace file at `path`, with its format detected and its beginning checked.
 
     - `format`: one of `FORMATS`, or auto: by the ending (.oracleGeneral, .oracleGeneral.bin, .csv, .tsv, .txt, each also with .gz
       or .zst), and for a table without `columns` by its first rows (Tencent's could be anything and must be named);
     - `columns`: what the columns of a CSV are (`time=0,id=1,size=2`, or names of the header: `id=lbn`);
-    - `delimiter`: comma or tab, found out by itself; or one of , tab ; | space;
+    - `delimiter`: one of , tab ; | space; a comma or a tab is detected if it is empty;
     - `header`: whether the first row names the columns: auto, yes or no;
     - `block`: bytes of a block, for block traces.
     """
@@ -185,7 +185,7 @@ def _format(file: Path, format: str) -> str:
     if name.endswith(".txt"):
         return "text"
     raise InputError(
-        "found an ending that says nothing of the format; expected .oracleGeneral, .oracleGeneral.bin, .csv, .tsv or .txt, with "
+        "found an ending that does not tell the format; expected .oracleGeneral, .oracleGeneral.bin, .csv, .tsv or .txt, with "
         f"or without .gz or .zst (or name the format: {', '.join(FORMATS)})",
         where=str(file),
     )

@@ -1,7 +1,7 @@
 """Twitter's cache traces: `timestamp,key,key_size,value_size,client,op,ttl`, no header.
 
 get and gets look up; set, add, replace and the other writes (cas, append, prepend, incr, decr) insert; delete removes. An object
-has key_size + value_size bytes. Keys are text, told apart by two independent seeded 64-bit hashes.
+has key_size + value_size bytes. Keys are text, which is distinguished by two independent seeded 64-bit hashes.
 
 https://github.com/twitter/cache-trace
 """
@@ -28,7 +28,7 @@ class Twitter:
     _seeds: tuple[np.uint64, np.uint64] = field(default_factory=seeds, repr=False)
 
     def requests(self, fields: Fields) -> Iterator[Requests]:
-        """One request a row."""
+        """One request per row."""
         fields.check_numbers(0, "timestamp")
         fields.check_filled(1, "key")
         first, second = fields.hashes((1,), self._seeds)

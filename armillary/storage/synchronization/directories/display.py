@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ..versions import Version
+from ..replicas.versions import Version
 from .entries import Entry, above, conflict_name, entry, entry_version, raw, text
 from .store import DirectoryStore
 

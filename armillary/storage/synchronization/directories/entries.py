@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 from armillary.errors import InputError, one_line
 
-from ..schedule import check_path
-from ..versions import Version, version
+from ..replicas.versions import Version, version
+from ..world.schedule import check_path
 
 Kind = Literal["file", "dir", "link"]
 KINDS: tuple[Kind, ...] = ("file", "dir", "link")

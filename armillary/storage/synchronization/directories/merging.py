@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from ..merge3 import merge_sequences
-from ..versions import Version
+from ..replicas.merge3 import merge_sequences
+from ..replicas.versions import Version
 from . import durable
 from .display import MergeContents
 from .entries import Entry, content_hash, entry

@@ -15,7 +15,7 @@ from functools import partial
 
 from armillary.errors import one_line
 
-from ..versions import Version
+from ..replicas.versions import Version
 from . import durable
 from .entries import MODE, Entry, Stat, entry, is_racy, kind, kind_of, raw, signature, text
 from .scanning import hash_file, now_ns

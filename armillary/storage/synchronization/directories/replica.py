@@ -8,7 +8,7 @@ from pathlib import Path
 
 from armillary.errors import InputError, one_line
 
-from ..versions import Item, Version
+from ..replicas.versions import Item, Version
 from . import durable as writes
 from .display import MergeContents, plan, reconcile, with_folders
 from .entries import entry

@@ -15,7 +15,7 @@ from stat import S_ISREG
 
 from armillary.errors import one_line
 
-from ..versions import Item, Version
+from ..replicas.versions import Item, Version
 from .display import MergeContents, plan, reconcile, with_folders
 from .entries import MODE, Entry, Kind, Stat, content_hash, entry, entry_version, is_racy, kind, kind_of, raw, signature, text
 from .store import DirectoryStore, Shown, shown_row

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 
 from armillary.errors import InputError
 
-from ..link_register import LinkEnd, Phase
-from ..protocol import Message
-from ..versions import Item, Version
+from ..replicas.link_register import LinkEnd, Phase
+from ..replicas.versions import Item, Version
+from ..world.protocol import Message
 from . import wire
 from .entries import content_hash
 from .replica import Replica

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from armillary.errors import InputError, one_line
 
-from ..link_register import Phase, Register
-from ..versions import ID_BYTES, Item, Version, VersionStore
+from ..replicas.link_register import Phase, Register
+from ..replicas.versions import ID_BYTES, Item, Version, VersionStore
 from . import durable, wire
 from .entries import HASH_BYTES, KINDS, Entry, Kind, Stat, entry, entry_version, raw, text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from armillary.errors import InputError, one_line, unknown
 
-from ..versions import Item
+from ..replicas.versions import Item
 from .entries import entry, text
 from .replica import Replica
 from .session import Session

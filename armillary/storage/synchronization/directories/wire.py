@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from armillary.errors import InputError, one_line
 
-from ..link_register import Phase, Word
-from ..protocol import Message
-from ..versions import Item, Version
+from ..replicas.link_register import Phase, Word
+from ..replicas.versions import Item, Version
+from ..world.protocol import Message
 from .entries import KINDS, MODE, Entry, check_entry_path, entry, raw, text
 
 FORMAT = 1
@@ -213,7 +213,7 @@ class Transport:
 
     def send(self, body: bytes) -> None:
         """One frame."""
-        from armillary.crc32c import crc32c
+        from armillary.files.checksums import crc32c
 
         head = struct.pack(">II", len(body), crc32c(body))
         try:
@@ -231,7 +231,7 @@ class Transport:
 
     def receive(self) -> bytes:
         """The next frame's body; InputError where it is not what was sent."""
-        from armillary.crc32c import crc32c
+        from armillary.files.checksums import crc32c
 
         head = self._exactly(HEAD.size)
         length, body_crc, head_crc = HEAD.unpack(head)

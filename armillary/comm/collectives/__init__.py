@@ -1,0 +1,1 @@
+"""Collective calls: the operations, and the algorithms that carry them out over messages."""

@@ -1,0 +1,1 @@
+"""Messages: envelopes, buffers and their layouts, matching, and requests."""

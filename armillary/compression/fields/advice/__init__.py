@@ -1,0 +1,1 @@
+"""How good a compressed field is, and which pipeline suits one."""

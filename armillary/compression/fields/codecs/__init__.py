@@ -1,0 +1,1 @@
+"""Fields inside Zarr and numcodecs."""

@@ -1,0 +1,50 @@
+"""Fields in Zarr and whatever speaks numcodecs: `FZ` and `FZZarr`.
+
+import zarr zarr.create_array("t.zarr", shape=x.shape, dtype=x.dtype, chunks=(64, 64, 64), serializer=FZZarr(mode="rel", bound=1e-3),
+compressors=None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...codec import ArrayCodec, zarr_codec
+
+
+class FZ(ArrayCodec):
+    """Fields within an error bound: `FZ(mode="rel", bound=1e-3, pipeline="default")`. The bound rel is that of each chunk's own range."""
+
+    codec_id = "armillary.fz"
+    defaults: ClassVar[Mapping[str, Any]] = {"mode": "rel", "bound": 1e-3, "pipeline": "default"}
+
+    def validate(self) -> None:
+        """Refuses a bound, mode or pipeline that cannot be."""
+        from ..pipeline.pipeline import Pipeline
+        from ..stages.bounds import check_bound
+
+        check_bound(self.parameters["mode"], self.parameters["bound"])
+        Pipeline.of(self.parameters["pipeline"], self.parameters["mode"])
+
+    def pack(self, x: np.ndarray) -> bytes:
+        """A `.fzm` file in memory."""
+        from ..pipeline.fz import compress
+
+        return compress(x, self.parameters["bound"], self.parameters["mode"], self.parameters["pipeline"])
+
+    def unpack(self, data: memoryview) -> np.ndarray:
+        """The array."""
+        from ..pipeline.fz import decompress
+
+        found: np.ndarray = decompress(data)
+        return found
+
+
+def __getattr__(name: str) -> Any:
+    """`FZZarr`, made when asked for: it needs zarr, which `FZ` alone does not."""
+    if name != "FZZarr":
+        raise AttributeError(name)
+    globals()[name] = made = zarr_codec(FZ, name)
+    return made

@@ -1,0 +1,1 @@
+"""Stages put together, the container that they write, and arrays to bytes and back."""

@@ -1,0 +1,1 @@
+"""The stages of which pipelines are made, one file per kind of stage."""

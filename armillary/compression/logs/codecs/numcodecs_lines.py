@@ -1,0 +1,73 @@
+"""Arrays of log lines in whatever speaks numcodecs: `LogLines`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from armillary.errors import InputError
+
+from ...codec import ArrayCodec
+
+
+class LogLines(ArrayCodec):
+    """An array of bytes lines (dtype S, or object of bytes), fields reordered by CFseq where there are fields, then compressed."""
+
+    codec_id = "armillary.log-lines"
+    defaults: ClassVar[Mapping[str, Any]] = {"compressor": "zstd-3", "format": "auto", "budget_s": 1.0}
+
+    def validate(self) -> None:
+        """Refuses a compressor that there is not."""
+        from ..streams.compressors import compressor
+
+        compressor(self.parameters["compressor"])
+
+    def pack(self, x: np.ndarray) -> bytes:
+        """A head with dtype and shape, then the compressed lines with their plan in front."""
+        from ..cfseq import CFseq
+        from ..streams.compressors import compressor
+
+        if x.dtype.kind not in "SO":
+            raise InputError(f"lines: found dtype {x.dtype}; expected bytes")
+        lines = [bytes(line) for line in x.reshape(-1).tolist()]
+        if any(b"\n" in line for line in lines):
+            raise InputError("lines: found a newline inside a line; expected none")
+        text = b"".join(line + b"\n" for line in lines)
+        planned = False
+        try:
+            maker = CFseq(compressor=self.parameters["compressor"], budget_s=self.parameters["budget_s"], format=self.parameters["format"])
+            plan = maker.fit(text)
+            text, planned = plan.transform_bytes(text, embed=True), True
+        except InputError:
+            # Free text, nothing at all, or too many lines that do not fit: the order stays.
+            pass
+        head = json.dumps({"dtype": x.dtype.str, "shape": list(x.shape), "planned": planned}).encode()
+        return struct.pack("<I", len(head)) + head + compressor(self.parameters["compressor"]).compress(text)
+
+    def unpack(self, data: memoryview) -> np.ndarray:
+        """The array."""
+        from ..cfseq import _restored
+        from ..streams.compressors import compressor
+
+        whole = bytes(data)
+        length = struct.unpack_from("<I", whole)[0] if len(whole) >= 4 else 1 << 31
+        if 4 + length > len(whole):
+            raise InputError(f"lines: found {len(whole)} bytes; expected a head of {length}")
+        try:
+            head = json.loads(whole[4 : 4 + length])
+            dtype, shape, planned = np.dtype(head["dtype"]), tuple(int(n) for n in head["shape"]), bool(head["planned"])
+        except (ValueError, TypeError, KeyError):
+            raise InputError("lines: found a damaged head; expected dtype and shape") from None
+        text = compressor(self.parameters["compressor"]).decompress(whole[4 + length :])
+        if planned:
+            text = _restored(text, "lines")[1]
+        lines = text.split(b"\n")[:-1]
+        if dtype.kind not in "SO" or len(lines) != int(np.prod(shape)):
+            raise InputError(f"lines: found {len(lines)} lines of {dtype}; expected {shape}")
+        out = np.empty(len(lines), dtype)
+        out[:] = lines
+        return out.reshape(shape)

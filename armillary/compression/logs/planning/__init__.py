@@ -1,0 +1,1 @@
+"""Which order the fields get: plans, entropies, the search, and what every technique offers."""

@@ -1,0 +1,238 @@
+"""CFseq's second module: brute force for the order of the fields, by what the compressor itself makes of a sample.
+
+Up to seven blocks of fields every order is tried. Beyond, a local search: take a field out and put it at every other place, keep the
+best; when no field wants to
+move, exchange blocks and move neighbours in pairs; then start again from a shaken order. An order is first scored on one stretch and
+dropped there if it is over half
+a per cent worse than the
+incumbent. How the search goes about it is our design. Scores do not depend on the number of threads, and neither does the outcome unless
+the clock ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..records.sample import Sample
+from ..records.split import assemble
+from ..streams.compressors import Compressor
+
+EXHAUSTIVE_BLOCKS = 7
+DROP = 1.005
+#: A stretch smaller than this says too little to drop an order.
+LEAST_PART_BYTES = 32 << 10
+Order = tuple[int, ...]
+
+
+@dataclass
+class Scorer:
+    """Compressed bytes of a sample by the order of its fields; lives as long as one search."""
+
+    sample: Sample
+    compressor: Compressor
+    threads: int = 1
+    #: Orders scored, on a stretch or in full.
+    tried: int = 0
+    _known: dict[Order, int] = field(default_factory=dict)
+    _known_part: dict[Order, int] = field(default_factory=dict)
+    _own: threading.local = field(default_factory=threading.local)
+
+    def __post_init__(self) -> None:
+        self._room = int((self.sample.ends - self.sample.starts).sum()) + len(self.sample) * (2 * self.sample.starts.shape[1] + 4)
+        part = self.sample.part()
+        self._part = part if int((part.ends - part.starts).sum()) >= LEAST_PART_BYTES and len(self.sample.stretches) > 1 else None
+
+    def text(self, order: Order, sample: Sample | None = None) -> memoryview:
+        """The sample with its fields in this order."""
+        taken = self.sample if sample is None else sample
+        if not hasattr(self._own, "out"):
+            self._own.out = np.empty(self._room, np.uint8)
+        code = taken.format.code
+        used = assemble(
+            taken.data, taken.starts, taken.ends, np.array(order, np.int64), code[1], code[2], taken.format.braces, self._own.out
+        )
+        return memoryview(self._own.out[:used])
+
+    def _size(self, order: Order, sample: Sample) -> int:
+        return len(self.compressor.compress(self.text(order, sample)))
+
+    def score(self, order: Order) -> int:
+        """Compressed bytes of the whole sample."""
+        if order not in self._known:
+            self._known[order] = self._size(order, self.sample)
+            self.tried += 1
+        return self._known[order]
+
+    def best(self, orders: Iterable[Order], incumbent: Order, pool: ThreadPoolExecutor | None) -> Order:
+        """The best of these orders and the incumbent; ties go to the incumbent, then to the earlier."""
+        wanted = list(dict.fromkeys(order for order in orders if order not in self._known))
+        candidates = [order for order in dict.fromkeys(orders) if order in self._known]
+        if self._part is not None:
+            part = self._part
+            for order in (incumbent, *wanted):
+                self._known_part.setdefault(order, -1)
+            new = [order for order in (incumbent, *wanted) if self._known_part[order] < 0]
+            for order, size in zip(new, self._each(lambda order: self._size(order, part), new, pool), strict=True):
+                self._known_part[order] = size
+            self.tried += len(new)
+            limit = DROP * self._known_part[incumbent]
+            wanted = [order for order in wanted if self._known_part[order] <= limit]
+        for order, size in zip(wanted, self._each(lambda order: self._size(order, self.sample), wanted, pool), strict=True):
+            self._known[order] = size
+        self.tried += len(wanted)
+        return min((incumbent, *candidates, *wanted), key=self.score)
+
+    def _each(self, work: Callable[[Order], int], orders: list[Order], pool: ThreadPoolExecutor | None) -> Iterable[int]:
+        return map(work, orders) if pool is None or len(orders) < 2 else pool.map(work, orders)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best order met, its compressed bytes and the original order's, orders tried, seconds, and whether the budget ended the search."""
+
+    order: Order
+    bytes: int
+    original_bytes: int
+    tried: int
+    seconds: float
+    ended_early: bool
+    #: Every local optimum and start, best first: what the real compressor chooses from.
+    finalists: tuple[Order, ...]
+
+
+@dataclass
+class _Budget:
+    scorer: Scorer
+    deadline: float
+    most_orders: int
+    spent: bool = False
+
+    def over(self) -> bool:
+        self.spent = self.spent or self.scorer.tried >= self.most_orders or time.perf_counter() >= self.deadline
+        return self.spent
+
+
+def search(
+    scorer: Scorer,
+    start: Order,
+    blocks: tuple[Order, ...],
+    *,
+    budget_s: float = 30.0,
+    most_orders: int = 1 << 30,
+    restarts: int = 2,
+    seed: int = 0,
+) -> Found:
+    """The best order of the fields that a search from `start` meets, under a budget of seconds and of orders."""
+    began = time.perf_counter()
+    budget = _Budget(scorer, began + budget_s, most_orders)
+    fields = len(start)
+    original = tuple(range(fields))
+    optima: list[Order] = [original, start]
+    pool = ThreadPoolExecutor(scorer.threads) if scorer.threads > 1 else None
+    try:
+        if len(blocks) <= EXHAUSTIVE_BLOCKS:
+            optima.append(_exhaustive(scorer, blocks, min(optima, key=scorer.score), budget, pool))
+        else:
+            # From what the entropies say first, whatever the original order is; then from the original order, which a vendor may have
+            # chosen well.
+            optima.extend([_local(scorer, begin, blocks, start, budget, pool) for begin in (start, original)])
+            rng = np.random.Generator(np.random.PCG64(seed))
+            for _ in range(restarts):
+                if budget.over():
+                    break
+                optima.append(_local(scorer, _shaken(min(optima, key=scorer.score), rng), blocks, start, budget, pool))
+    finally:
+        if pool is not None:
+            pool.shutdown()
+    finalists = tuple(sorted(dict.fromkeys(optima), key=scorer.score))
+    best = finalists[0]
+    seconds = time.perf_counter() - began
+    return Found(best, scorer.score(best), scorer.score(original), scorer.tried, seconds, budget.spent, finalists)
+
+
+def _exhaustive(scorer: Scorer, blocks: tuple[Order, ...], incumbent: Order, budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:
+    every = (tuple(itertools.chain.from_iterable(order)) for order in itertools.permutations(blocks))
+    for batch in itertools.batched(every, 32) if hasattr(itertools, "batched") else _batches(every, 32):
+        if budget.over():
+            break
+        incumbent = scorer.best(batch, incumbent, pool)
+    return incumbent
+
+
+def _batches(orders: Iterable[Order], size: int) -> Iterable[tuple[Order, ...]]:
+    left = iter(orders)
+    while batch := tuple(itertools.islice(left, size)):
+        yield batch
+
+
+def _local(
+    scorer: Scorer, order: Order, blocks: tuple[Order, ...], turns: Order, budget: _Budget, pool: ThreadPoolExecutor | None
+) -> Order:
+    while not budget.over():
+        before = order
+        order = _insertions(scorer, order, turns, budget, pool)
+        if budget.over():
+            break
+        order = _exchanges(scorer, order, blocks, budget, pool)
+        if order == before:
+            order = _pair_moves(scorer, order, budget, pool)
+            if order == before:
+                break
+    return order
+
+
+def _pair_moves(scorer: Scorer, order: Order, budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:
+    """Two neighbours at a time to every other place: out of optima in which each of them holds the other."""
+    for first in range(len(order) - 1):
+        if budget.over():
+            break
+        pair, rest = order[first : first + 2], (*order[:first], *order[first + 2 :])
+        order = scorer.best([(*rest[:place], *pair, *rest[place:]) for place in range(len(rest) + 1)], order, pool)
+    return order
+
+
+def _insertions(scorer: Scorer, order: Order, turns: Order, budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:
+    still = 0
+    turn = 0
+    while still < len(order) and not budget.over():
+        taken = turns[turn % len(turns)]
+        rest = tuple(field for field in order if field != taken)
+        moved = scorer.best([(*rest[:place], taken, *rest[place:]) for place in range(len(order))], order, pool)
+        still = still + 1 if moved == order else 0
+        order = moved
+        turn += 1
+    return order
+
+
+def _exchanges(scorer: Scorer, order: Order, blocks: tuple[Order, ...], budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:
+    home = {field: number for number, block in enumerate(blocks) for field in block}
+    runs = [tuple(run) for _, run in itertools.groupby(order, key=home.__getitem__)]
+    for i in range(len(runs)):
+        if budget.over():
+            break
+        swapped = []
+        for j in range(i + 1, len(runs)):
+            exchanged = [*runs[:i], runs[j], *runs[i + 1 : j], runs[i], *runs[j + 1 :]]
+            swapped.append(tuple(itertools.chain.from_iterable(exchanged)))
+        better = scorer.best(swapped, order, pool)
+        if better != order:
+            order = better
+            runs = [tuple(run) for _, run in itertools.groupby(order, key=home.__getitem__)]
+            if i >= len(runs):
+                break
+    return order
+
+
+def _shaken(order: Order, rng: np.random.Generator) -> Order:
+    """The order with a quarter of its fields, at least three, put elsewhere."""
+    shaken = list(order)
+    for _ in range(max(3, len(order) // 4)):
+        shaken.insert(int(rng.integers(len(order))), shaken.pop(int(rng.integers(len(order)))))
+    return tuple(shaken)

@@ -1,0 +1,1 @@
+"""Lines as records: formats, fields, samples."""

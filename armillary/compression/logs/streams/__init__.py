@@ -1,0 +1,1 @@
+"""Bytes made small: numbers, words, and the compressors behind them."""

@@ -1,0 +1,1 @@
+"""Weights of models: read from files, compressed layer by layer, written back."""

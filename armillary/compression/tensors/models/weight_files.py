@@ -1,0 +1,113 @@
+"""Weights and tensors from files, and trains back into them. Pickles are refused."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+from armillary.files.archives import check_archive
+
+from ..decomposition.tensor_train import TT
+
+Array = np.ndarray[Any, Any]
+
+
+def read_tensors(path: str | os.PathLike[str], layers: str = "*") -> dict[str, Array]:
+    """The float tensors of at least two modes in a `.safetensors`, `.npz` or `.npy` file whose names match a pattern (`layer3.*`).
+
+    A PyTorch file (`.pt`, `.pth`) is read with `weights_only=True`: nothing in it is run.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+    ending = path.suffix.lower()
+    readers = {".safetensors": _safetensors, ".npz": _npz, ".npy": _npy, ".pt": _torch, ".pth": _torch}
+    if ending in (".pkl", ".pickle"):
+        raise InputError("found a pickle, which could run anything; expected safetensors (convert it)", where=str(path))
+    if ending not in readers:
+        raise InputError(f"found {path.name}; expected .safetensors, .npz, .npy, .pt or .pth", where=str(path))
+    found = {name: a for name, a in readers[ending](path).items() if fnmatch.fnmatch(name, layers) and a.ndim > 1 and a.dtype.kind == "f"}
+    if not found:
+        raise InputError(f'found no float tensor of two modes or more named "{layers}"; expected one', where=str(path))
+    for name, a in found.items():
+        if not np.isfinite(a).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(a))[0])
+            raise InputError(f"{name}: found {a[at]} at {at}; expected finite numbers", where=str(path))
+        found[name] = a if a.dtype in (np.float32, np.float64) else a.astype(np.float32)
+    return found
+
+
+def _safetensors(path: Path) -> dict[str, Array]:
+    try:
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise InputError(
+            "the package safetensors is not installed; expected it (pip install armillary[compression])", where=str(path)
+        ) from None
+    try:
+        return dict(load_file(path))
+    except Exception as error:
+        raise InputError(f"not a safetensors file: {one_line(str(error))}", where=str(path)) from None
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    check_archive(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:
+        raise InputError(f"not an archive of arrays: {one_line(str(error))}", where=str(path)) from None
+
+
+def _npy(path: Path) -> dict[str, Array]:
+    try:
+        return {path.stem: np.load(path, allow_pickle=False)}
+    except Exception as error:
+        # NumPy's own words would advise to load what it takes for a pickle.
+        said = "a pickle, or nothing that NumPy wrote" if "pickle" in str(error) else one_line(str(error))
+        raise InputError(f"not an array of numbers: {said}", where=str(path)) from None
+
+
+def _torch(path: Path) -> dict[str, Array]:
+    try:
+        import torch
+    except ImportError:
+        raise InputError("PyTorch is not installed; expected it (pip install armillary[learn]), or safetensors", where=str(path)) from None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {str(name): value.detach().float().numpy() for name, value in state.items() if hasattr(value, "detach")}
+    except Exception as error:
+        raise InputError(
+            f"not a state dict of tensors alone (convert it to safetensors): {one_line(str(error))[:120]}", where=str(path)
+        ) from None
+
+
+def to_safetensors(trains: dict[str, TT], path: str | os.PathLike[str]) -> None:
+    """The cores of named trains in one file, as `name/0`, `name/1`, …"""
+    from safetensors.numpy import save_file
+
+    cores = {f"{name}/{k}": np.ascontiguousarray(core) for name, train in trains.items() for k, core in enumerate(train.cores)}
+    save_file(
+        cores, str(path), metadata={"format": "armillary.tt", "trains": json.dumps({name: len(t.cores) for name, t in trains.items()})}
+    )
+
+
+def from_safetensors(path: str | os.PathLike[str]) -> dict[str, TT]:
+    """The trains that `to_safetensors` wrote."""
+    found = _safetensors(Path(path))
+    counts: dict[str, int] = {}
+    for name in found:
+        train, _, k = name.rpartition("/")
+        if not train or not k.isdigit():
+            raise InputError(f'found the tensor "{name}"; expected cores named train/0, train/1, …', where=str(path))
+        counts[train] = max(counts.get(train, 0), int(k) + 1)
+    try:
+        return {train: TT(tuple(found[f"{train}/{k}"] for k in range(count))) for train, count in counts.items()}
+    except KeyError as error:
+        raise InputError(f"found no core {error}; expected all of a train", where=str(path)) from None

@@ -1,0 +1,1 @@
+"""Modelled edge processors that decompose tensors."""

@@ -1,0 +1,1 @@
+"""What a transformer costs: flops, bytes and messages as exact counts, and modelled seconds on a calibrated device."""

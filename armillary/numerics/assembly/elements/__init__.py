@@ -1,0 +1,1 @@
+"""Elements: quadrature and element matrices."""

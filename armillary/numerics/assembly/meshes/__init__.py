@@ -1,0 +1,1 @@
+"""Meshes as arrays, from files and from generators."""

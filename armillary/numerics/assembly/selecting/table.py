@@ -1,0 +1,186 @@
+"""The measured table: what every strategy took on every mesh of a catalogue, on one device. Selectors learn from it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError, one_line
+from armillary.files import read_arrays
+from armillary.timing import Stopwatch
+
+from ..assembling.strategy import STRATEGIES, Problem, strategy, structure
+from ..workload import FAMILIES, Plan, build
+from .features import NAMES, VERSION, Features, features
+
+FOLDS = 5
+MOST_BYTES = 64 << 20
+
+
+def fold_of(family: str) -> int:
+    """The fold in which this family is held out; -1 for what is no family of ours."""
+    return FAMILIES.index(family) % FOLDS if family in FAMILIES else -1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows are meshes: family names, features, and log-seconds [meshes, 10] as the network gives them; pictures may be left out."""
+
+    families: tuple[str, ...]
+    numbers: np.ndarray
+    pictures: np.ndarray
+    log_seconds: np.ndarray
+    device: str
+    facts: dict[str, Any]
+
+    def where(self, chosen: np.ndarray) -> Table:
+        """Some of the rows."""
+        pictures = self.pictures[chosen] if len(self.pictures) else self.pictures
+        names = tuple(np.array(self.families, object)[chosen])
+        return Table(names, self.numbers[chosen], pictures, self.log_seconds[chosen], self.device, self.facts)
+
+    def without(self, fold: int) -> Table:
+        """Without the families that are held out in this fold; all of it for fold -1."""
+        return self.where(np.array([fold_of(name) != fold or fold < 0 for name in self.families]))
+
+    def only(self, fold: int) -> Table:
+        """The families that are held out in this fold."""
+        return self.where(np.array([fold_of(name) == fold for name in self.families]))
+
+    def save(self, path: Path, with_pictures: bool = False) -> None:
+        """As plain arrays, without the pictures unless asked for."""
+        tag = {"device": self.device, "features": VERSION, "strategies": list(STRATEGIES), "families": list(self.families), **self.facts}
+        kept: dict[str, Any] = {"pictures": self.pictures.astype(np.float16)} if with_pictures else {}
+        code = np.frombuffer(json.dumps(tag).encode(), np.uint8)
+        np.savez_compressed(
+            path, tag=code, numbers=self.numbers.astype(np.float32), log_seconds=self.log_seconds.astype(np.float32), **kept
+        )
+
+
+def load_table(path: Path, device: str) -> Table:
+    """A table from a file; refused unless it is for this device and these features."""
+    found = read_arrays(path, limit=4 * MOST_BYTES)
+    try:
+        tag = json.loads(bytes(found["tag"]).decode())
+        numbers, seconds = np.asarray(found["numbers"], np.float64), np.asarray(found["log_seconds"], np.float64)
+        pictures = np.asarray(found.get("pictures", np.empty((0, 2, 64, 64))), np.float32)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"it is no table of strategies: {one_line(str(error), 120)}", where=str(path)) from None
+    if (
+        not isinstance(tag, dict)
+        or tag.get("features") != VERSION
+        or tag.get("device") != device
+        or tag.get("strategies") != list(STRATEGIES)
+    ):
+        raise InputError(f'expected a table of "{device}" with features {VERSION}', where=str(path))
+    families = tuple(map(str, tag.get("families", ())))
+    if numbers.shape != (len(families), len(NAMES)) or seconds.shape != (len(families), 2 * len(STRATEGIES)):
+        raise InputError(f"found arrays of shapes {numbers.shape}, {seconds.shape} for {len(families)} meshes", where=str(path))
+    facts = {key: value for key, value in tag.items() if key not in ("device", "features", "strategies", "families")}
+    return Table(families, numbers, pictures, seconds, device, facts)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds by strategy on one problem: medians over rounds in which every strategy had its turn, and preparation once."""
+
+    numeric: dict[str, float]
+    setup: dict[str, float]
+    #: Largest over strategies of (slowest / fastest round).
+    spread: float
+
+    @property
+    def best(self) -> str:
+        """The strategy with the least numeric seconds."""
+        return min(self.numeric, key=self.numeric.__getitem__)
+
+    def right(self, name: str) -> bool:
+        """Whether this strategy is the best, or within 5 % of it."""
+        return self.numeric[name] <= 1.05 * self.numeric[self.best]
+
+
+def measured(problem: Problem, rounds: int = 3, min_seconds: float = 0.0) -> Seconds:
+    """Prepares and runs every strategy; rounds go on until `min_seconds` are spent."""
+    coefficients = problem.work.coefficients
+    with Stopwatch() as watch:
+        symbolic = structure(problem, None)
+    symbolic_s = watch.seconds
+    setup, prepared = {}, {}
+    for name in STRATEGIES:
+        made = strategy(name)
+        with Stopwatch() as watch:
+            prepared[name] = made.prepare(problem, symbolic)
+        setup[name] = watch.seconds + (symbolic_s if made.symbolic else 0.0)
+        prepared[name].numeric(coefficients)
+    seconds: dict[str, list[float]] = {name: [] for name in STRATEGIES}
+    spent = 0.0
+    while len(seconds["blocked"]) < rounds or spent < min_seconds:
+        for name in STRATEGIES:
+            with Stopwatch() as watch:
+                prepared[name].numeric(coefficients)
+            seconds[name].append(watch.seconds)
+            spent += watch.seconds
+    spread = max(max(taken) / min(taken) for taken in seconds.values())
+    return Seconds({name: float(np.median(taken)) for name, taken in seconds.items()}, setup, spread)
+
+
+def measure_table(plans: Sequence[Plan], tell: Callable[[str], None] = lambda line: None, rounds: int = 3) -> Table:
+    """Builds and measures the meshes of these plans on this machine's CPU."""
+    import numba
+
+    from ..assembling.assembler import problem_of
+
+    numbers, pictures, seconds, families, spreads = [], [], [], [], []
+    for count, plan in enumerate(plans, start=1):
+        problem = problem_of(build(plan), plan.physics)
+        if plan.cell + plan.physics not in [p.cell + p.physics for p in plans[: count - 1]]:
+            measured(problem, rounds=1)  # Compiles.
+        found = features(problem)
+        took = measured(problem, rounds, min_seconds=0.1)
+        numbers.append(found.numbers)
+        pictures.append(found.pictures)
+        seconds.append(np.log([*took.numeric.values(), *(max(s, 1e-6) for s in took.setup.values())]))
+        families.append(plan.family)
+        spreads.append(took.spread)
+        tell(f"{count}/{len(plans)} {plan.name}: {took.best}")
+    facts = {"machine": machine(), "threads": numba.get_num_threads(), "spread": round(float(np.median(spreads)), 3), "meshes": len(plans)}
+    return Table(tuple(families), np.array(numbers), np.array(pictures), np.array(seconds), "cpu", facts)
+
+
+def spread_out(plans: Sequence[Plan], count: int) -> list[Plan]:
+    """So many plans from all over a catalogue, every family in turn."""
+    if count < len(FAMILIES):
+        raise InputError(f"found {count}; expected at least {len(FAMILIES)} meshes, one of each family", where="--meshes")
+    if count >= len(plans):
+        return list(plans)
+    by_family = {family: [p for p in plans if p.family == family] for family in FAMILIES}
+    chosen = []
+    for k, own in enumerate(by_family.values()):
+        share = count // len(FAMILIES) + (k < count % len(FAMILIES))
+        chosen += [own[int(at)] for at in np.linspace(0, len(own) - 1, share)]
+    return chosen
+
+
+@functools.cache
+def machine() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return one_line(line.partition(":")[2].strip(), 80)
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def row(table: Table, k: int) -> Features:
+    """The features of one mesh in a table; pictures are blank where they were left out."""
+    blank = np.zeros((2, 64, 64), np.float32)
+    return Features(table.numbers[k], table.pictures[k] if len(table.pictures) else blank)

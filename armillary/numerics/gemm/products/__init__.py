@@ -1,0 +1,1 @@
+"""What every product has in common, its accuracy, and the ways to call it."""

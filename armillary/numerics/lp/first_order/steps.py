@@ -1,0 +1,107 @@
+"""Compiled steps of primal-dual hybrid gradients over sparse rows, which do products and updates in one pass over each matrix.
+
+A step takes x⁺ = clip(x − τ(c − Aᵀy)), then with t = y/σ − A(2x⁺ − x) the prices y⁺ = σ(t − clip(t, −row_upper, −row_lower)).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from armillary.kernels import loop, parallel_loop
+
+
+def _halpern(count, k, tau, sigma, x, y, x0, y0, xt, yt, xbar, a, ai, ap, at, ati, atp, c, rl, ru, lo, up):
+    """`count` reflected Halpern steps from step k of this run: z ← (k+1)/(k+2)·(2T(z) − z) + z₀/(k+2). Leaves T of the last z in xt, yt."""
+    for step in range(count):
+        for j in numba.prange(x.shape[0]):
+            g = c[j]
+            for e in range(atp[j], atp[j + 1]):
+                g -= at[e] * y[ati[e]]
+            new = min(max(x[j] - tau * g, lo[j]), up[j])
+            xt[j] = new
+            xbar[j] = 2.0 * new - x[j]
+        weight = (k + step + 1.0) / (k + step + 2.0)
+        last = step == count - 1
+        for i in numba.prange(y.shape[0]):
+            t = y[i] / sigma
+            for e in range(ap[i], ap[i + 1]):
+                t -= a[e] * xbar[ai[e]]
+            new = sigma * (t - min(max(t, -ru[i]), -rl[i]))
+            yt[i] = new
+            if not last:
+                y[i] = weight * (2.0 * new - y[i]) + (1.0 - weight) * y0[i]
+        if not last:
+            for j in numba.prange(x.shape[0]):
+                x[j] = weight * xbar[j] + (1.0 - weight) * x0[j]
+
+
+#: Small programs run serially, because starting threads would take longer than a step.
+halpern_serial = loop(_halpern)
+halpern_parallel = parallel_loop(nogil=False)(_halpern)
+
+
+def halpern_anywhere(count, k, tau, sigma, x, y, x0, y0, p):
+    """The same steps in products and vector operations, for programs on accelerators or shared out over ranks: (x, y, T's x, T's y)."""
+    clip = p.xp.clip
+    for step in range(count):
+        xt = clip(x - tau * (p.cost - p.gradient(y)), p.lower, p.upper)
+        xbar = 2.0 * xt - x
+        t = y / sigma - p.activity(xbar)
+        yt = sigma * (t - clip(t, -p.row_upper, -p.row_lower))
+        if step < count - 1:
+            weight = (k + step + 1.0) / (k + step + 2.0)
+            y = weight * (2.0 * yt - y) + (1.0 - weight) * y0
+            x = weight * xbar + (1.0 - weight) * x0
+    return x, y, xt, yt
+
+
+@loop
+def adaptive(count, total, eta, omega, x, y, sx, sy, weight, xt, yt, a, ai, ap, at, ati, atp, c, rl, ru, lo, up, grad):
+    """`count` steps of PDLP's rule: a step is taken where it is short enough for what it did, else tried again shorter.
+
+    Adds each accepted point, weighted by its step, to sx and sy. `grad` holds Aᵀy of the present y. Returns (step, weight, tries).
+    """
+    tries = total
+    for _ in range(count):
+        while True:
+            tries += 1
+            tau, sigma = eta / omega, eta * omega
+            moved_x = 0.0
+            for j in range(x.shape[0]):
+                xt[j] = min(max(x[j] - tau * (c[j] - grad[j]), lo[j]), up[j])
+                d = xt[j] - x[j]
+                moved_x += d * d
+            moved_y = 0.0
+            for i in range(y.shape[0]):
+                t = y[i] / sigma
+                for e in range(ap[i], ap[i + 1]):
+                    t -= a[e] * (2.0 * xt[ai[e]] - x[ai[e]])
+                yt[i] = sigma * (t - min(max(t, -ru[i]), -rl[i]))
+                d = yt[i] - y[i]
+                moved_y += d * d
+            cross = 0.0
+            for j in range(x.shape[0]):
+                new = 0.0
+                for e in range(atp[j], atp[j + 1]):
+                    new += at[e] * yt[ati[e]]
+                cross += (new - grad[j]) * (xt[j] - x[j])
+            cross = abs(cross)
+            limit = np.inf if cross == 0.0 else 0.5 * (omega * moved_x + moved_y / omega) / cross
+            taken = eta
+            first, second = (1.0 - (tries + 1.0) ** -0.3) * limit, (1.0 + (tries + 1.0) ** -0.6) * eta
+            eta = min(first, second)
+            if taken <= limit:
+                break
+        for j in range(x.shape[0]):
+            x[j] = xt[j]
+            sx[j] += taken * xt[j]
+            new = 0.0
+            for e in range(atp[j], atp[j + 1]):
+                new += at[e] * yt[ati[e]]
+            grad[j] = new
+        for i in range(y.shape[0]):
+            y[i] = yt[i]
+            sy[i] += taken * yt[i]
+        weight += taken
+    return eta, weight, tries

@@ -1,0 +1,1 @@
+"""Linear programs from files: MPS, CPLEX's LP format, and arrays."""

@@ -1,0 +1,1 @@
+"""Total FETI: meshes, physics, decomposition into subdomains, and the solver."""

@@ -1,0 +1,1 @@
+"""Counted operations, the rates of the kernels, and how many ranks pay off."""

@@ -1,0 +1,1 @@
+"""A sparse matrix on a process grid: blocks, index vectors, and the exchange of entries."""

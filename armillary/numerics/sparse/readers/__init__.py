@@ -1,0 +1,1 @@
+"""A rank's share of a matrix file."""

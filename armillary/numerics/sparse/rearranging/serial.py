@@ -1,0 +1,139 @@
+"""The three operations on one process, SciPy in and SciPy out: the same identify and build, with nothing to exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InputError
+
+from ..distribution.dcsc import Array, Dcsc, carrier, index_type
+from ..distribution.distributed import DistributedMatrix, canonical
+from ..distribution.index_vector import whole_numbers
+from .kernels import take_permuted
+from .threaded import balanced, each, worthwhile
+
+
+def permute(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
+    """B[i, j] = A[rows[i], cols[j]] of a SciPy sparse matrix, CSC or else CSR, with sorted indices."""
+    from scipy.sparse import csc_array, csr_array, issparse
+
+    if not issparse(matrix) or len(getattr(matrix, "shape", ())) != 2:
+        raise InputError(f"matrix: found {type(matrix).__name__}; expected a two-dimensional sparse array of SciPy")
+    given: Any = matrix
+    kind: Any = csc_array if given.format == "csc" else csr_array
+    source: Any = kind(given)
+    if not source.has_canonical_format:
+        source = source.copy() if source.indices is getattr(matrix, "indices", None) else source
+        source.sum_duplicates()
+    m, n = source.shape
+    p = None if rows is None else _permutation(rows, m, "rows")
+    q = None if cols is None else _permutation(cols, n, "cols")
+    major, minor, size, other = (p, q, m, n) if kind is csr_array else (q, p, n, m)
+    index = source.indices.dtype
+    order = np.arange(size) if major is None else major
+    renamed = np.arange(other, dtype=index) if minor is None else _inverse(minor, index)
+    pointers = np.zeros(size + 1, source.indptr.dtype)
+    np.cumsum(np.diff(source.indptr)[order], out=pointers[1:])
+    indices, data = np.empty(source.indices.size, index), np.empty_like(source.data)
+    bits = carrier(source.dtype)
+    threads = worthwhile(threads, indices.size)
+    borders = balanced(pointers, threads)
+    before, after = np.ascontiguousarray(source.data).view(bits), data.view(bits)
+
+    def work(t: int) -> None:
+        take_permuted(source.indptr, source.indices, before, order, renamed, borders[t], borders[t + 1], pointers, indices, after)
+
+    each(work, threads, threads)
+    found: Any = kind((data, indices, pointers), shape=(m, n))
+    found.has_canonical_format = True
+    return found
+
+
+def extract(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
+    """C = A[rows][:, cols] of a SciPy sparse matrix; in CSC where A is, else CSR."""
+    from . import operations
+
+    turned, csc = _as_columns(matrix)
+    if turned:
+        # Compressed rows are the compressed columns of the transpose, without a copy.
+        rows, cols = cols, rows
+    return _on_one_rank(lambda one: operations.extract(one[0], rows, cols, threads=threads), turned, csc)
+
+
+def assign(matrix: Any, rows: Any, cols: Any, values: Any, accumulate: str | None, threads: int) -> Any:
+    """A with B written to rows × cols, of SciPy sparse matrices; in CSC where A is, else CSR."""
+    from . import operations
+
+    turned, csc = _as_columns(matrix)
+    batch = canonical(values)
+    if turned:
+        rows, cols, batch = cols, rows, canonical(batch.T)
+    return _on_one_rank(
+        lambda both: operations.assign(both[0], rows, cols, both[1], accumulate=accumulate, threads=threads), turned, csc, batch
+    )
+
+
+def check_batch(rows: Any, cols: Any, values: Any) -> None:
+    """Refuses a batch whose shape does not fit index arrays."""
+    if isinstance(rows, slice | range) or isinstance(cols, slice | range):
+        return
+    expected = (whole_numbers(rows, "rows").size, whole_numbers(cols, "cols").size)
+    if canonical(values).shape != expected:
+        raise InputError(f"assign: found a batch of shape {values.shape}; expected {expected}, one for each index")
+
+
+def _as_columns(matrix: Any) -> tuple[bool, Any]:
+    """Whether the transpose is taken, and the matrix or its transpose in compressed columns."""
+    from scipy.sparse import issparse
+
+    turned = bool(issparse(matrix)) and getattr(matrix, "format", "") != "csc" and len(getattr(matrix, "shape", ())) == 2
+    return turned, canonical(matrix.tocsr().T) if turned else canonical(matrix)
+
+
+def _on_one_rank(work: Any, turned: bool, *matrices: Any) -> Any:
+    """The work on one rank, which shares the arrays of what it is given; turned back where the transpose was taken."""
+    from armillary.comm import RankFailed, run
+
+    def program(comm: Any) -> DistributedMatrix:
+        grid = comm.grid(1, 1)
+        return work([DistributedMatrix(grid, matrix.shape, Dcsc.from_csc(matrix)) for matrix in matrices])
+
+    try:
+        found: Any = run(program, backend="one")[0].local
+    except RankFailed as failed:
+        if isinstance(failed.exception, InputError):
+            raise _named_back(failed.exception, turned) from None
+        raise
+    return found.T if turned else found
+
+
+def _named_back(error: InputError, turned: bool) -> InputError:
+    """The error with rows and columns as the caller named them."""
+    said = str(error)
+    names = {"rows:": "cols:", "cols:": "rows:"}
+    return InputError(names[said[:5]] + said[5:]) if turned and said[:5] in names else error
+
+
+def _permutation(values: Any, n: int, what: str) -> Array:
+    if isinstance(values, slice):
+        values = np.arange(n)[values]
+    found = whole_numbers(values, what)
+    if found.size != n:
+        raise InputError(f"{what}: found {found.size} indices; expected a permutation of {n}")
+    bad = np.flatnonzero((found < 0) | (found >= n))
+    if bad.size:
+        raise InputError(f"{what}: found index {found[bad[0]]} at position {bad[0]}; expected 0 to {n - 1}")
+    counts = np.bincount(found, minlength=n)
+    twice = np.flatnonzero(counts > 1)
+    if twice.size:
+        first, second = np.flatnonzero(found == twice[0])[:2]
+        raise InputError(f"{what}: found index {twice[0]} at positions {first} and {second}; expected each index once")
+    return found.astype(index_type(n), copy=False)
+
+
+def _inverse(permutation: Array, index: np.dtype[Any]) -> Array:
+    found = np.empty(permutation.size, index)
+    found[permutation] = np.arange(permutation.size, dtype=index)
+    return found

@@ -1,0 +1,216 @@
+"""The engine on one GPU: its memory for slots and KV, its steps in the simulator, and its twin."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from armillary.errors import InputError
+
+if TYPE_CHECKING:
+    from armillary.llm import Model, Replica
+    from armillary.llm.cost.iteration import CostArrays
+
+    from .twin import Twin, TwinModel
+
+#: Slots for adapters that are tried.
+SLOTS = (8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384)
+MAX_SEQS = 4096
+#: Prompt tokens for each output token, where nothing else is known: ShareGPT.
+PROMPT_SHARE = 223.0 / 197.0
+
+
+@dataclass(frozen=True)
+class GpuEngine:
+    """vLLM with `model` on one `device`: as measured where it was (Llama-3.1-8B, H100 64 GB), else priced by `armillary.llm`."""
+
+    model: str | Model = "llama-3.1-8b"
+    device: str = "h100-64"
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model if isinstance(self.model, str) else self.model.name
+
+    @property
+    def measured(self) -> bool:
+        """Whether its constants come from measured runs."""
+        from .measured import DEVICE, MODEL
+
+        return (self.model, self.device) == (MODEL, DEVICE)
+
+    def kv_tokens(self, slots: int, max_rank: int) -> int:
+        """Tokens of KV left beside the weights and `slots` for adapters; 0 where the engine would not start."""
+        return _kv_tokens(self, slots, max_rank)
+
+    def most_slots(self, max_rank: int) -> int:
+        """The most slots with which it starts; 0: none."""
+        return _most_slots(self, max_rank)
+
+    def slot_choices(self, adapters: int, max_rank: int) -> list[int]:
+        """The numbers of slots worth trying for so many adapters: those that start, up to the first that holds all."""
+        most = self.most_slots(max_rank)
+        enough = [s for s in SLOTS if s < adapters]
+        return [s for s in dict.fromkeys((*enough, adapters)) if s <= most]
+
+    def replica(self, slots: int, max_rank: int) -> Replica:
+        """The engine in the ground simulator."""
+        from armillary.llm import Replica
+
+        blocks = self.kv_tokens(slots, max_rank) // 16
+        if not blocks:
+            raise InputError(f"{self.name} on {self.device}: {slots} slots for adapters of rank {max_rank} leave too little KV to start")
+        return Replica(
+            self.model, self.device, max_seqs=MAX_SEQS, slots=slots, max_rank=max_rank, blocks=blocks, cost=_cost(self), prefix_cache=False
+        )
+
+    def twin(self, slots: int, max_rank: int) -> Twin:
+        """The engine's twin."""
+        from .twin import Twin
+
+        tokens = self.kv_tokens(slots, max_rank)
+        if not tokens:
+            raise InputError(f"{self.name} on {self.device}: {slots} slots for adapters of rank {max_rank} leave too little KV to start")
+        return Twin(self.twin_model(), tokens, slots, max_rank, max_seqs=MAX_SEQS)
+
+    def twin_model(self) -> TwinModel:
+        """The twin's constants: from the measured rows, or from the iterations that the simulator would price."""
+        return _twin_model(self)
+
+    def peak_tokens_per_s(self) -> float:
+        """Prompt and output tokens per second with all KV in use and one adapter: what a data sheet would promise."""
+        m = self.twin_model()
+        running = self.kv_tokens(1, 8) / (223.0 + 0.5 * 197.0)
+        return 1e3 * running * (1 + PROMPT_SHARE) / (m.c0 + m.c2 + (m.c1 + m.c3 + m.c4 * PROMPT_SHARE) * running)
+
+
+@functools.cache
+def _reserve(model: str | Model, device: str) -> float:
+    """What the engine keeps for itself, bytes: fitted on vLLM's KV tokens at rank 16 and 8 slots; the simulator's default elsewhere."""
+    from armillary.llm import Model
+    from armillary.llm.cost.counts import kv_bytes_per_token
+    from armillary.llm.cost.device import chip
+    from armillary.llm.cost.memory import SLOT_OVERHEAD, slot_bytes
+    from armillary.llm.serving.replica import Replica
+
+    from .measured import DEVICE, KV_TOKENS, MODEL
+
+    if (model, device) != (MODEL, DEVICE):
+        return float(Replica(model, device, blocks=1).reserve_bytes)
+    shape = Model.preset(MODEL)
+    free = 0.9 * chip(device).memory - shape.weight_bytes()
+    spent = [n * kv_bytes_per_token(shape) + slots * slot_bytes(shape, rank, SLOT_OVERHEAD) for (rank, slots), n in KV_TOKENS.items()]
+    return float(free - np.median(spent))
+
+
+@functools.lru_cache(maxsize=4096)
+def _kv_tokens(engine: GpuEngine, slots: int, max_rank: int) -> int:
+    from armillary.llm import Replica
+
+    if not 1 <= max_rank <= 512 or slots < 1:
+        raise InputError(f"slots, max_rank: found {slots}, {max_rank}; expected at least 1 slot and a rank from 1 to 512")
+    try:
+        found = Replica(
+            engine.model, engine.device, slots=slots, max_rank=max_rank, reserve_bytes=_reserve(engine.model, engine.device)
+        ).kv_blocks()
+    except InputError as refused:
+        if "tokens of KV are left" in str(refused):
+            return 0
+        raise
+    return 16 * found
+
+
+@functools.lru_cache(maxsize=512)
+def _most_slots(engine: GpuEngine, max_rank: int) -> int:
+    low, high = 0, 1
+    while high <= 4096 and engine.kv_tokens(high, max_rank):
+        low, high = high, 2 * high
+    while high - low > 1:
+        mid = (low + high) // 2
+        low, high = (mid, high) if engine.kv_tokens(mid, max_rank) else (low, mid)
+    return low
+
+
+#: Milliseconds of an iteration beyond the operators of `StepCost`: for itself, a running request, an adapter, adapter times new token,
+#: a waiting request. From `fit_constants` on the ten rows of `measured.split`.
+FITTED_MS = (2.437837, 7.191685e-3, 0.4883726, 3.352839e-4, 6.045111e-4)
+#: The twin's c0 to c4 and its time for a waiting request: `TwinModel.fit` on the same rows.
+TWIN_MS = (13.725986, 5.458254e-2, 0.4183797, 9.286793e-4, 2.654554e-2, 5.963855e-4)
+
+
+def fit_constants(rounds: int = 3) -> tuple[float, float, float, float, float]:
+    """`FITTED_MS` anew: a minute for every round, in which the ten rows are simulated."""
+    from dataclasses import replace
+
+    from armillary.llm import StepCost
+
+    from .measured import DEVICE, MODEL, Row, fit_step, replica, simulate, split
+
+    chosen, cost = split()[0], StepCost.build(MODEL, DEVICE)
+    table = cost.arrays()
+
+    def known(row: Row, running: float, tokens: float) -> float:
+        body = np.interp(tokens, table.tokens, table.body_s) + np.interp(running, table.tokens, table.head_s)
+        return 1e3 * float(body + table.context_s * running * (row.mean_in + 0.5 * row.mean_out))
+
+    return fit_step(
+        chosen, known, per_token=True, rounds=rounds,
+        simulate=lambda c: [simulate(row, engine=replace(replica(row.slots), cost=_priced(GpuEngine(), c))) for row in chosen],
+    )  # fmt: skip
+
+
+@functools.cache
+def _cost(engine: GpuEngine) -> Priced:
+    return _priced(engine, FITTED_MS)
+
+
+def _priced(engine: GpuEngine, constants: tuple[float, ...]) -> Priced:
+    """What an iteration costs in the ground simulator: the operators of `StepCost`, and the host, requests and adapters as fitted.
+
+    Another model or device keeps those constants.
+    """
+    from armillary.llm import StepCost
+
+    one, running, adapter, both, waiting = (x / 1e3 for x in constants)
+    table = StepCost.build(engine.model, engine.device).arrays()
+    return Priced(table._replace(host_s=one, running_s=running, adapter_s=adapter, adapter_token_s=both, waiting_s=waiting))
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An iteration's cost as arrays."""
+
+    table: CostArrays
+
+    def arrays(self) -> CostArrays:
+        """The numbers for the compiled loop."""
+        return self.table
+
+
+@functools.cache
+def _twin_model(engine: GpuEngine) -> TwinModel:
+    from .twin import TwinModel
+
+    if engine.measured:
+        return TwinModel(*TWIN_MS[:5], (0.0, 0.0, TWIN_MS[5], 0.0))
+    t = _cost(engine).arrays()
+    c4 = 1e3 * float(np.interp(2048, t.tokens, t.body_s) - np.interp(512, t.tokens, t.body_s)) / 1536
+    points = [(b, a) for b in (1, 8, 32, 128, 256, 512) for a in (1, 8, 32, 128) if a <= b]
+    terms, seconds = [], []
+    for b, a in points:
+        tokens = b * (1 + PROMPT_SHARE)
+        body = np.interp(tokens, t.tokens, t.body_s) + np.interp(b, t.tokens, t.head_s)
+        context = t.context_s * b * (223 + 98)
+        seconds.append(
+            body - c4 / 1e3 * (tokens - b) + context + t.adapter_s * a + t.adapter_token_s * a * tokens + t.host_s + t.running_s * b
+        )
+        terms.append((1.0, b, a, a * b))
+    weight = 1.0 / np.asarray(seconds)
+    from scipy.optimize import nnls
+
+    found, _ = nnls(np.asarray(terms) * weight[:, None], np.ones(len(points)))
+    c = [float(x) * 1e3 for x in found]
+    return TwinModel(c[0], c[1], c[2], c[3], c4, (0.0, 0.0, 1e3 * t.waiting_s, 0.0), engine.name)

@@ -1,0 +1,1 @@
+"""Files of adapters, of requests for them, and of requests for images."""

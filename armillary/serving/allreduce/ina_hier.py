@@ -1,0 +1,27 @@
+"""NVLink first, then the switch: one stream per server is aggregated instead of one per GPU.
+
+The NIC carries every byte once. The rest is SwitchML's: slots partitioned among the jobs of a switch, the ring after a timer.
+
+Sapio et al., Scaling distributed machine learning with in-network aggregation (SwitchML), NSDI 2021, section 4,
+with several GPUs per worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armillary.parameters import parameter
+
+from .collectives.path import Path
+from .collectives.technique import Collective
+
+
+@dataclass(frozen=True)
+class InaHier(Collective):
+    """NVLink reduce-scatter, the switch between servers, NVLink all-gather (NSDI 2021)."""
+
+    wait_us: float = parameter(500.0, "the microseconds to wait for slots before the ring is taken", range=(0.0, 1e6))
+
+    @property
+    def path(self) -> Path:
+        return Path(x=1.0, wait_s=self.wait_us * 1e-6)

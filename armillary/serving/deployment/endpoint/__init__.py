@@ -1,0 +1,1 @@
+"""The engine that comes with Armillary, behind an OpenAI-compatible endpoint."""

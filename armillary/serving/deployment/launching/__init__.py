@@ -1,0 +1,1 @@
+"""How many replicas a service needs, and how it is started on this machine."""

@@ -1,0 +1,1 @@
+"""Where experts go: placements, the co-clustering that finds them, and when to plan again."""

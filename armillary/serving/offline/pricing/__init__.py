@@ -1,0 +1,1 @@
+"""What a layer costs on a device, and the linear latency model that planners use instead."""

@@ -1,0 +1,1 @@
+"""The judge: a plan run through its pipeline event by event."""

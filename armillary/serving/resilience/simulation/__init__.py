@@ -1,0 +1,1 @@
+"""A node that serves in simulated time while its GPUs fail and come back."""

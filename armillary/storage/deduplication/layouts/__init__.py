@@ -1,0 +1,1 @@
+"""Where chunks lie, and the parts of which layouts are made."""

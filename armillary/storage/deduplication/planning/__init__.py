@@ -1,0 +1,1 @@
+"""Advice before anything is moved."""

@@ -1,0 +1,1 @@
+"""A user's trees, image layouts and traces of writes."""

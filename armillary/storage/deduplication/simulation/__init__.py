@@ -1,0 +1,1 @@
+"""How fast files are read back from a layout."""

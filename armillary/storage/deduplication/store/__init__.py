@@ -1,0 +1,1 @@
+"""A deduplicated store on a real disk."""

@@ -1,0 +1,1 @@
+"""Miss-ratio curves, from which a cache size or a policy is chosen."""

@@ -1,0 +1,1 @@
+"""What every policy has in common, and how a trace is replayed on it."""

@@ -1,0 +1,1 @@
+"""Static advice for real caches."""

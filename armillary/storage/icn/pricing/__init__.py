@@ -1,0 +1,1 @@
+"""What caching costs: prices, and the bill for what a run used."""

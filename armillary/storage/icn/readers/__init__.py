@@ -1,0 +1,1 @@
+"""A user's topologies, catalogues and requests."""

@@ -1,0 +1,1 @@
+"""The network of caching nodes, and the loop in which requests walk through it."""

@@ -1,0 +1,1 @@
+"""What the tables share: keys as bits, layouts, buckets, the vector probe, and what every technique offers."""

@@ -1,0 +1,45 @@
+"""mdtest's command lines."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+from armillary.errors import InputError, one_line, unknown
+from armillary.files import read_text
+
+from ..workload import Work, mdtest
+
+#: Most items that an mdtest description may ask for.
+MOST_ITEMS = 100_000_000
+
+
+def read_mdtest(path: Path) -> Work:
+    """A command line of mdtest: -n items, or -I items per directory, -z depth, -b branch."""
+    text = read_text(path, limit=1 << 16)
+    values = {"-n": 0, "-I": 0, "-z": 0, "-b": 1}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"found {error}; expected an mdtest command line", where=str(path)) from None
+    words = words[1:] if words and words[0].endswith("mdtest") else words
+    i = 0
+    while i < len(words):
+        if words[i] not in values:
+            raise unknown("option", words[i], values, where=str(path))
+        if i + 1 >= len(words) or not words[i + 1].isdecimal() or len(words[i + 1]) > 9:
+            raise InputError(
+                f'{words[i]}: found "{one_line(words[i + 1], 40) if i + 1 < len(words) else ""}"; expected a whole number', where=str(path)
+            )
+        values[words[i]] = int(words[i + 1])
+        i += 2
+    depth, branch = values["-z"], values["-b"]
+    if depth > 20 or branch < 1 or branch**depth > MOST_ITEMS:
+        raise InputError(f"-z {depth} -b {branch}; expected at most {MOST_ITEMS} directories", where=str(path))
+    directories = sum(branch**level for level in range(1, depth + 1)) or 1
+    items = values["-n"] or values["-I"] * directories
+    if not 1 <= items <= MOST_ITEMS:
+        raise InputError(f"found {items} items; expected 1 to {MOST_ITEMS} (-n, or -I for each directory)", where=str(path))
+    return mdtest(np.random.default_rng(1), items, depth=depth, branch=branch)

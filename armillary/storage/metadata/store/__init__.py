@@ -1,0 +1,1 @@
+"""The metadata store that can be used by itself."""

@@ -1,0 +1,1 @@
+"""Repair plans and what planners share: problems, shares, trees, the linear programme."""

@@ -1,0 +1,1 @@
+"""Plans carried out in simulated time and on real bytes."""

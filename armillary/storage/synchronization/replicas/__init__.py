@@ -1,0 +1,1 @@
+"""What the protocols share: versions, snapshots, merges, and how replicas tell each other."""

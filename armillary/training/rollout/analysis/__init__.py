@@ -1,0 +1,1 @@
+"""A technique part by part."""

@@ -1,0 +1,1 @@
+"""What a response is worth and how long it takes to know."""

@@ -1,0 +1,136 @@
+"""What the records say, as Markdown: verdict tables, the report card over all papers, and the questions of the start page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from armillary import catalogue
+from armillary.arena import Arena
+from armillary.records import SYMBOLS, Record
+from armillary.study.unit import code_digest
+
+STATES = ("held", "held in part", "not held", "not tried")
+
+
+def verdicts(arena: Arena, record: Record | None) -> str:
+    """The verdicts on an arena's claims, or a sentence that says there are none yet."""
+    if record is None:
+        return f"*No study of `{arena.path}` is recorded yet; `armillary reproduce --field {arena.field}` judges its claims.*"
+    lines = ["| technique | the paper says | published | ours (95 % interval) | verdict | why |", "|---|---|---|---|---|---|"]
+    for v in record.verdicts:
+        why = cell(v["reason"]) + (f" ({cell(v['honest'])})" if v["honest"] else "")
+        ours = figure(v) + (f", {v['kind']}" if v["kind"] else "")
+        lines.append(f"| `{v['technique']}` | {cell(v['says'])} | {cell(v['published'])} | {ours} | {state(v)} | {why} |")
+    return "\n".join([*lines, "", origin(arena, record)])
+
+
+def origin(arena: Arena, record: Record) -> str:
+    """Where a record comes from, and whether the code has changed since."""
+    units, machine = record.units, record.environment
+    where = f"{machine.get('cpu', 'an unknown CPU')}, {machine.get('usable_cores', '?')} cores"
+    noisy = f", {units['noisy']} of them on a disturbed machine" if units.get("noisy") else ""
+    said = f"Recorded on {record.date} at scale {record.scale}, seed {record.seed}: {units['done']} units on {where}{noisy}."
+    old = stale(arena, record)
+    return f"*{said}{' The code has changed since: ' + ', '.join(f'`{t}`' for t in old) + '.' if old else ''}*"
+
+
+def stale(arena: Arena, record: Record) -> list[str]:
+    """The judged techniques whose code is not what the record was made with."""
+    judged = dict.fromkeys(v["technique"] for v in record.verdicts if v["technique"] in arena.techniques)
+    return [t for t in judged if record.techniques.get(t, {}).get("code") != code_digest(arena, t)[:32]]
+
+
+def report_card(arenas: Mapping[str, Arena], records: Mapping[str, Record]) -> str:
+    """Every paper with what became of its claims."""
+    lines = [
+        "# Report card", "",
+        "What became of the claims of every paper, made from the recorded studies.",
+        "A click on a heading sorts the table.",
+        "[How a verdict is reached](method.md) says what the words mean.", "",
+        "| paper | technique | arena | ● held | ◐ in part | ○ not held | – not tried |", "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    details = []
+    for key, paper in catalogue.papers().items():
+        home, name = _home(key, arenas)
+        if home is None or name is None:
+            lines.append(f"| {cell(paper.title)} | to come | `{paper.arena}` | | | | |")
+            continue
+        record = records.get(home.path)
+        found = record.of(name) if record else []
+        counts = [sum(v["state"] == state for v in found) for state in STATES] if record else [0, 0, 0, len(home.claims_of(name))]
+        link = f"[`{home.path}`](catalogue/{home.path}.md)"
+        lines.append(f"| {cell(paper.title)} | [`{name}`](#{_anchor(name)}) | {link} | {' | '.join(map(str, counts))} |")
+        details += _paper(home, name, paper, record)
+    return "\n".join([*lines, "", "## Claim by claim", "", *details]) + "\n"
+
+
+def questions(arenas: Mapping[str, Arena], records: Mapping[str, Record], pages: Mapping[str, str]) -> str:
+    """The questions of all arenas by field, each with its recorded answer in one sentence and the marks of its papers."""
+    lines: list[str] = []
+    for field in dict.fromkeys(arena.field for arena in arenas.values()):
+        lines += [f"### {field.capitalize()}", "", "| question | what came out here | papers |", "|---|---|---|"]
+        for path, arena in arenas.items():
+            if arena.field == field:
+                record = records.get(path)
+                answer = first_sentence(record.answer) if record else "Not recorded yet."
+                marks = "<br>".join(f"`{name}` {_marks(record, name)}" for name in _first_of_each_paper(arena))
+                lines.append(f"| [{cell(arena.question)}]({pages.get(path, f'catalogue/{path}.md')}) | {cell(answer)} | {marks} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of an answer, cut at 260 characters."""
+    sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\n", text.strip(), maxsplit=1)[0]
+    return sentence if len(sentence) <= 260 else sentence[:257].rsplit(" ", 1)[0] + " …"
+
+
+def figure(v: Mapping[str, Any]) -> str:
+    """A verdict's figure with its interval."""
+    if v["figure"] is None:
+        return "–"
+    numbers = [f"{float(x):.3g}" for x in (v["figure"], v["low"], v["high"]) if x is not None]
+    return f"{numbers[0]}{v['unit']}" + (f" ({numbers[1]} to {numbers[2]})" if len(numbers) == 3 else "")
+
+
+def state(v: Mapping[str, Any]) -> str:
+    """A verdict's state with its symbol and the stand-in it rests on."""
+    stand_in = f", with a stand-in {cell(v['stand_in'])}" if v["stand_in"] and v["state"] != "not tried" else ""
+    return f"{SYMBOLS[v['state']]} {v['state']}{stand_in}"
+
+
+def cell(text: str) -> str:
+    """Text that stays inside its cell of a table."""
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _paper(home: Arena, name: str, paper: catalogue.Paper, record: Record | None) -> list[str]:
+    lines = [f"### {name} {{ #{_anchor(name)} }}", "", f"{paper.title}. {paper.source}.", ""]
+    if record is None:
+        return [*lines, "Its claims have not been recorded yet.", ""]
+    lines += ["| the paper says | ours | verdict | why |", "|---|---|---|---|"]
+    lines += [f"| {cell(v['says'])} | {figure(v)} | {state(v)} | {cell(v['reason'])} |" for v in record.of(name)]
+    return [*lines, "", origin(home, record), ""]
+
+
+def _home(key: str, arenas: Mapping[str, Arena]) -> tuple[Arena | None, str | None]:
+    for arena in arenas.values():
+        for name, paper in arena.papers.items():
+            if paper == key:
+                return arena, name
+    return None, None
+
+
+def _first_of_each_paper(arena: Arena) -> list[str]:
+    """One technique per paper: variants of a system are not listed again."""
+    return list({paper: name for name, paper in reversed(arena.papers.items())}.values())[::-1]
+
+
+def _marks(record: Record | None, name: str) -> str:
+    return " ".join(SYMBOLS[v["state"]] for v in record.of(name)) if record else ""
+
+
+def _anchor(name: str) -> str:
+    return "claims-" + re.sub(r"[^a-z0-9]+", "-", name.lower())

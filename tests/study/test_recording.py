@@ -1,0 +1,69 @@
+"""Records: what a study found, kept in a file, and what is made from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import armillary
+from armillary import records
+from armillary.errors import InputError
+from armillary.study.recording import record
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> armillary.Result:
+    store = tmp_path_factory.mktemp("record") / "s.db"
+    return armillary.compare("examples/queueing", scale="tiny", repeats=3, store=store)
+
+
+def test_a_record_holds_medians_verdicts_and_where_they_come_from(result: armillary.Result, tmp_path: Path) -> None:
+    file = record(result, tmp_path)
+    assert file.name == "examples-queueing.json"
+    found = records.load(file)
+    assert (found.arena, found.scale, found.seed) == ("examples/queueing", "tiny", 0)
+    assert found.answer == result.answer()
+    medians = found.techniques["fcfs"]["medians"]["mean_wait"]
+    assert medians == pytest.approx(result.medians("fcfs", "mean_wait"), rel=1e-5)
+    (verdict,) = found.of("shortest-first")
+    assert verdict["state"] == result.verdicts[0].state
+    assert found.units["done"] == len(result.units)
+    assert "cpu" in found.environment
+    assert str(tmp_path) not in file.read_text()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_recording_again_keeps_verdicts_that_were_not_judged_now(result: armillary.Result, tmp_path: Path) -> None:
+    file = record(result, tmp_path)
+    only = armillary.compare("examples/queueing", techniques=["fcfs"], scale="tiny", repeats=1, store=tmp_path / "s.db")
+    before = records.load(file).verdicts
+    assert records.load(record(only, tmp_path)).verdicts == before
+
+
+def test_a_file_that_is_no_record_is_one_line(tmp_path: Path) -> None:
+    for text in ("", "[]", '{"form": 99}', '{"form": 1}', "{" * 100_000):
+        file = tmp_path / "x.json"
+        file.write_text(text)
+        with pytest.raises(InputError) as caught:
+            records.load(file)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_records_of_the_project_can_be_read_and_belong_to_arenas() -> None:
+    from armillary import catalogue
+
+    for path, found in records.records().items():
+        claims = {claim for claim, _, _ in catalogue.arena(path).claims()}
+        assert {v["claim"] for v in found.verdicts} <= claims, path
+        assert found.scale != "tiny", path
+
+
+def test_reproduce_writes_a_record_of_the_whole_arena(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    armillary.reproduce("shortest-first", scale="tiny", repeats=1, store=tmp_path / "s.db", record=folder)
+    found = json.loads((folder / "examples-queueing.json").read_text())
+    assert set(found["techniques"]) == {"fcfs", "shortest-first"}
+    assert set(found["metrics"]) == {"mean_wait", "longest_wait"}
