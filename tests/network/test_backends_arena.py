@@ -12,10 +12,11 @@ from armillary import catalogue, comm
 from armillary.arena import NotForThisCase
 from armillary.errors import InputError
 from armillary.network.backends import Fastest, Measured, Uniconn, fastest_backend, lines_changed
+from armillary.network.backends.arena import every_case
 from armillary.network.backends.lines import changed
 
 ARENA = catalogue.arena("network/backends")
-TINY = {case.name: case for case in ARENA.built_in("tiny")}
+TINY = {case.name: case for case in every_case("tiny")}
 TEXTS = "armillary.network.backends"
 
 
@@ -48,11 +49,10 @@ def test_a_native_twin_has_no_overhead():
 @pytest.mark.parametrize(
     "name", ["jacobi@threads", "cg@threads", "pingpong-8B@threads", "bandwidth-64KiB@threads", "allreduce-64KiB@threads"]
 )
-def test_every_metric_of_a_case_is_given(name):
+def test_no_text_changes_on_the_way_to_another_backend(name):
     case = TINY[name]
     for technique in ("threads-native", "uniconn"):
         values = execute(technique, case).values
-        assert set(values) == {metric for metric, facts in ARENA.metrics.items() if facts.applies(case)}
         assert values["time"] > 0
     assert values["lines_changed"] == 0
 
@@ -189,8 +189,8 @@ def test_a_matrix_of_the_user(tmp_path):
         ({"backends": "treads", "function": "whole"}, "treads"),
         ({"function": "no-such"}, "expected module.py"),
         ({"function": "missing"}, "missing"),
-        ({"function": "whole", "ranks": "0"}, "0 ranks"),
-        ({"function": "whole", "rounds": "1"}, "1 rounds"),
+        ({"function": "whole", "ranks": "0"}, "--ranks"),
+        ({"function": "whole", "rounds": "1"}, "--rounds"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, said):

@@ -76,10 +76,11 @@ RANKS = {"mpi": 2, "threads": 2, "nccl": 1, "virtual": 8}
 @backends.cases
 def cases(scale: str) -> Iterator[Case]:
     """Each program on each backend: on two ranks, on as many as there are GPUs, and on eight virtual ones in simulated time."""
-    return (case for case in _all_cases(scale) if scale != "tiny" or case.name in TINY)
+    return (case for case in every_case(scale) if scale != "tiny" or case.name in TINY)
 
 
-def _all_cases(scale: str) -> Iterator[Case]:
+def every_case(scale: str) -> Iterator[Case]:
+    """The cases of all programs on all backends, also those that the tiny scale leaves out."""
     size = SIZES[scale]
     for backend in (*MEASURED, "virtual"):
         yield _case("jacobi", backend, DEVICE_SIZES[scale] if backend == "nccl" else size["jacobi"], scale)

@@ -412,7 +412,7 @@ def transport(mu: npt.NDArray[np.float64], capacity: npt.NDArray[np.float64], de
 
 
 def replay(path: str, how: Rock | None = None) -> Any:
-    """A GenTD26 trace on the 64 workers under ROCK; see `image_service.Served`."""
+    """Serves a GenTD26 trace on the 64 workers under ROCK; the result is an `images.service.Served`."""
     from pathlib import Path
 
     from .images.policy import genai_64

@@ -1,7 +1,7 @@
 """Prefill and decode on different GPUs, each with the parallelism that suits it, so that most requests meet both bounds.
 
-Layouts are enumerated, scored and simulated (`planner.py`), and the one with the highest goodput is kept; all-reduces go NVLink first,
-then round a ring. Every technique of this arena shares the planner, with its own collectives in the score.
+Layouts are enumerated, scored and simulated (`planning/planner.py`), and the one with the highest goodput is kept. All-reduces use NVLink
+first, then a ring. Every technique of this arena shares the planner, with its own collectives in the score.
 
 Zhong et al., DistServe: disaggregating prefill and decoding for goodput-optimized large language model serving, OSDI 2024.
 """

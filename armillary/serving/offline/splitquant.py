@@ -2,9 +2,9 @@
 
 Prompts are bound by compute, tokens by memory, and old devices lose differently in the two; so a split that is even in one phase is
 not in the other, and a layer at fewer bits on a slow device may cost less quality than it saves time. A mixed-integer program
-(`ilp.py`) is exact for one order of the devices and one pair of micro-batches; orders and micro-batches are enumerated, and those
+(`planning/ilp.py`) is exact for one order of the devices and one pair of micro-batches; orders and micro-batches are enumerated, and those
 whose relaxation is worse than the best plan known are passed over. Times come from the published linear latency model
-(`latency_model.py`), quality from its indicator ω (`quality.py`).
+(`pricing/latency_model.py`), quality from its indicator ω (`quality/indicator.py`).
 
 SplitQuant: Resource-Efficient LLM Offline Serving on Heterogeneous GPUs via Phase-Aware Model Partition and Adaptive Quantization,
 IEEE CLUSTER 2025 (its first form: LLM-PQ, arXiv 2403.01136). The released planner needs a commercial solver; this one takes HiGHS.

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
+from armillary.serving.adapters.arena import adapters
 from armillary.serving.adapters.images.policy import CachingPolicy, Store, Task, Worker, genai_64
 from armillary.serving.adapters.images.service import serve
 from armillary.serving.adapters.images.workload import of, synthetic
@@ -252,6 +253,22 @@ def test_gentd26_is_read_strictly(tmp_path: Path) -> None:
     good.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="expected gmt_create"):
         read_gentd26(good)
+
+
+def test_measured_load_times_are_part_of_a_case(tmp_path: Path) -> None:
+    trace = tmp_path / "lora_request_trace.csv"
+    trace.write_text(
+        "gmt_create,predict_status,num_images_per_prompt,num_inference_steps,checkpoint_model_version_id,num_lora\n0,SUCCEED,1,30,7,2\n"
+    )
+    loads = tmp_path / "base_load_1.csv"
+    loads.write_text("timestamp_anon,value,container_ip\n0,4400,a\n")
+    (plain,), (told,) = adapters.from_file(trace), adapters.from_file(trace, {"loads": str(loads)})
+    assert plain.workload.base_load_s.tolist() == []
+    assert told.workload.base_load_s.tolist() == [4.4]
+    loads.write_text("timestamp_anon,value,container_ip\n0,8800,a\n")
+    assert adapters.from_file(trace, {"loads": str(loads)})[0].digest != told.digest
+    with pytest.raises(InputError, match="lora_load"):
+        adapters.from_file(trace, {"loads": str(trace)})
 
 
 def test_counts_of_loras_alone_are_enough(tmp_path: Path) -> None:

@@ -253,6 +253,7 @@ def test_the_smoke_test_notices_a_wrong_key_and_a_wrong_endpoint(server):
         smoke("ftp://nowhere")
 
 
+@pytest.mark.slow
 def test_a_drain_finishes_what_runs_and_takes_nothing_new(start, tmp_path):
     file = tmp_path / "endpoint.json"
     with start("--endpoint-file", str(file)) as up:

@@ -57,6 +57,7 @@ def test_bare_answers_and_leaves_nothing(tmp_path):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+@pytest.mark.slow
 def test_a_key_from_a_file_that_others_may_read_is_refused(tmp_path, monkeypatch):
     service = tiny(auth={"api_key_secret": "llm:key"})
     secret = tmp_path / "secrets" / "llm" / "key"
