@@ -211,7 +211,8 @@ def _highspy(
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = p.matrix.indptr, p.matrix.indices, p.matrix.data
     kinds = highspy.HighsVarType
     lp.integrality_ = [kinds.kInteger] * p.whole + [kinds.kContinuous] * (len(p.cost) - p.whole)
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    make: Any = highspy.Highs
+    highs = make()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("mip_rel_gap", gap)
     highs.setOptionValue("time_limit", limit_s)
