@@ -18,9 +18,9 @@ from .models.weight_files import to_safetensors as to_safetensors
 from .processor.edge import EdgeProcessor as EdgeProcessor
 from .processor.edge import estimate as estimate
 from .processor.edge import sensitivity as sensitivity
+from .tt_by_lapack import TtSvd as TtSvd
 from .tt_edge import TtEdge as TtEdge
 from .tt_qr import TtQr as TtQr
 from .tt_rsvd import TtRsvd as TtRsvd
 from .tt_split import TtSplit as TtSplit
-from .tt_svd import TtSvd as TtSvd
 from .tucker import Tucker as Tucker

@@ -59,7 +59,7 @@ tensors = Arena(
         ),
     ],
     techniques={
-        "tt-svd": ".tt_svd:TtSvd",
+        "tt-svd": ".tt_by_lapack:TtSvd",
         "tt-split": ".tt_split:TtSplit",
         "tt-rsvd": ".tt_rsvd:TtRsvd",
         "tt-qr": ".tt_qr:TtQr",
