@@ -87,7 +87,7 @@ def source(file: Path) -> Source:
     key = hashlib.sha256(data).hexdigest()
     kept = _kept().get(key)
     _used.add(key)
-    if kept is None:
+    if not (isinstance(kept, list) and len(kept) == 2 and isinstance(kept[1], list)):
         made = _parsed(data)
         _kept()[key] = [made.meaning, list(made.imports)]
         _new.append(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,8 +67,11 @@ def test_what_is_reached_counts_and_nothing_else(shop: Path) -> None:
 
 def test_a_damaged_cache_of_sources_is_no_cache(shop: Path) -> None:
     before = digest(shop)
-    (shop / "cache" / "armillary" / "sources.json").write_text('{"form": 1, "sources": ')
-    assert digest(shop) == before
+    kept = shop / "cache" / "armillary" / "sources.json"
+    entries = json.loads(kept.read_text())["sources"]
+    for damaged in ('{"form": 1, "sources": ', json.dumps({"form": 1, "sources": dict.fromkeys(entries, 3)})):
+        kept.write_text(damaged)
+        assert digest(shop) == before
 
 
 def test_an_arena_reaches_its_techniques_ground_and_presets() -> None:
