@@ -65,14 +65,14 @@ deduplication = Arena(
 )  # fmt: skip
 
 REFERENCES = {"tiny": 6_000, "small": 200_000, "large": 50_000_000}
-#: References of the case that is really written and read: 16 KiB each.
+#: The number of references of the case that is really written and read, each of 16 KiB.
 STORED = {"tiny": 300, "small": 8_000, "large": 64_000}
 FLAVOURS = ("vm", "home", "registry", "checkpoints")
 
 
 @deduplication.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Four kinds of file that sixteen writers write at once, the same with updates, on disks, by one writer, and a real store."""
+    """Yields four kinds of file that sixteen writers write at once, also with updates, on disks and by one writer, and a real store."""
     references = REFERENCES[scale]
     for flavour in FLAVOURS:
         plain = {"flavour": flavour, "references": references, "writers": 16, "rounds": 0, "disk": "nvme"}
@@ -97,14 +97,14 @@ class Reading:
     disk: Literal["nvme", "hdd"] = parameter("nvme", "the disks of the nodes")
 
     def validate(self) -> None:
-        """FastCDC cuts at powers of two only."""
+        """Checks that FastCDC gets a power of two, because it cuts at no other sizes."""
         if self.chunker == "fastcdc" and self.chunk & (self.chunk - 1):
             raise InputError(f"found {self.chunk}; expected a power of two for fastcdc", where="--chunk")
 
 
 @deduplication.read(Reading, folders=True)
 def read(path: Path, how: Reading) -> Workload:
-    """A directory tree or OCI image layout (chunked here), a CSV, JSON lines or Parquet table of writes, or FIU IODedup text."""
+    """Reads a directory tree or OCI image layout (chunked here), a CSV, JSON lines or Parquet table of writes, or FIU IODedup text."""
     from .readers.formats import read_work
     from .workload import HDD, NVME
 
@@ -117,7 +117,7 @@ def read(path: Path, how: Reading) -> Workload:
 
 @deduplication.own_cases
 def own_cases(work: Workload, name: str, how: Reading) -> Iterator[Case]:
-    """One case: the files as they were written, and their updates if there are any."""
+    """Makes one case: the files as they were written, and their updates if there are any."""
     parameters = {"chunker": how.chunker, "chunk": how.chunk, "writers": how.writers, "disk": how.disk}
     kinds = {"simulated", "file", how.disk, "concurrent" if how.writers >= 8 else "alone", "updates" if work.updates else "still"}
     yield Case(name, parameters=parameters, kinds=frozenset(kinds))
@@ -125,7 +125,7 @@ def own_cases(work: Workload, name: str, how: Reading) -> Iterator[Case]:
 
 @deduplication.example
 def example(folder: Path) -> Path:
-    """Two clients that write two files which share a chunk, one of which is overwritten later."""
+    """Writes a trace in which two clients write two files that share a chunk, one of which is overwritten later."""
     file = folder / "writes.csv"
     writes = [(0, "x", "a", 0, "11"), (1, "y", "b", 0, "11"), (2, "x", "a", 4096, "22"), (3, "y", "b", 4096, "33"), (4, "x", "a", 0, "44")]
     rows = [f"{time},{client},{name},{offset},4096,{digits * 16}" for time, client, name, offset, digits in writes]
@@ -171,7 +171,7 @@ def run(placement: Placement, case: Case) -> dict[str, float]:
 
 @deduplication.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Read speed against the deduplication ratio that is left, one panel per case."""
+    """Plots the read speed against the deduplication ratio that is left, one panel per case."""
     from armillary.figures import panels
 
     lines: dict[str, dict[str, list[tuple[float | str, float]]]] = {}
@@ -184,7 +184,7 @@ def plots(result: Result) -> Sequence[Any]:
 
 @deduplication.warm_up
 def warm_up(placement: Placement, case: Case) -> None:
-    """A layout of fifty references, so that the clock sees no compilation."""
+    """Lays out fifty references, so that the clock sees no compilation."""
     import numpy as np
 
     from .workload import generate

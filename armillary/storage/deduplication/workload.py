@@ -89,30 +89,11 @@ class Workload:
         now = self.final()
         return float(self.sizes[now].sum() / max(1, self.sizes[np.unique(now)].sum()))
 
-    def run_lengths(self) -> np.ndarray:
-        """Lengths of the stretches of a file that lie side by side in an earlier file, or are new."""
-        values, file = self.files.values.astype(np.int64), self.file_of()
-        first = np.zeros(len(values), np.bool_)
-        first[np.unique(values, return_index=True)[1]] = True
-        if not len(values):
-            return np.zeros(0, np.int64)
-        breaks = (file[1:] != file[:-1]) | (first[1:] != first[:-1]) | (~first[1:] & (values[1:] != values[:-1] + 1))
-        return np.diff(np.flatnonzero(np.concatenate(([True], breaks, [True]))))
-
 
 def generate(
-    flavour: str,
-    rng: np.random.Generator,
-    *,
-    references: int = 200_000,
-    copy: float = 0.6,
-    writers: int = 16,
-    io: int = 65536,
-    chunk: int = 16384,
-    rounds: int = 0,
-    share: float = 0.05,
-    devices: Devices = NVME,
-) -> Workload:
+    flavour: str, rng: np.random.Generator, *, references: int = 200_000, copy: float = 0.6, writers: int = 16, io: int = 65536,
+    chunk: int = 16384, rounds: int = 0, share: float = 0.05, devices: Devices = NVME,
+) -> Workload:  # fmt: skip
     """Work of about `references` chunk references.
 
     `vm` has images of 64 to 256 MiB (smaller where fewer than 100 would fit) and runs of 96 chunks on average. `home` has log-normal sizes

@@ -25,13 +25,8 @@ eviction = Arena(
         Metric("byte_miss_ratio", better="lower", kind="simulated", on=frozenset({"bytes"}), doc="bytes missed per byte asked for"),
         Metric("miss_reduction", better="higher", kind="simulated", scale="difference", doc="share of FIFO's misses that are avoided"),
         Metric("moves_per_request", better="lower", kind="simulated", doc="queue insertions, reinsertions and relinkings (locks)"),
-        Metric(
-            "demotion_precision",
-            better="higher",
-            kind="simulated",
-            scale="difference",
-            doc="share of evicted never-hit objects that are not asked for in the next capacity/miss_ratio requests; 1 without any",
-        ),
+        Metric("demotion_precision", better="higher", kind="simulated", scale="difference",
+               doc="share of evicted never-hit objects that are not asked for in the next capacity/miss_ratio requests; 1 without any"),
         Metric("demotion_age", unit="requests", better=None, kind="simulated", doc="mean requests from insertion to such an eviction"),
         Metric("requests_per_s", unit="1/s", better="higher", kind="measured", doc="requests per second on one thread, with dense ids"),
         Metric("metadata_bytes_per_object", unit="B", better="lower", kind="modelled", doc="tables and queues of this implementation"),
@@ -55,7 +50,7 @@ eviction = Arena(
     papers={"fifo-mep": "fifo-mep"},
     baseline="s3-fifo",
     tradeoff=("miss_ratio", "requests_per_s"),
-)
+)  # fmt: skip
 
 #: Cache size as a share of the distinct objects (or of their bytes).
 SHARES = {"small": 0.001, "medium": 0.01, "large": 0.1}
@@ -66,7 +61,7 @@ REQUESTS = {"tiny": 20_000, "small": 1_000_000, "large": 100_000_000}
 
 @eviction.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Nine seeded mixtures, each at three cache sizes; every object counts one."""
+    """Yields nine seeded mixtures, each at three cache sizes; every object counts one."""
     for trace in TRACES:
         for size, share in SHARES.items():
             kinds = {"objects", size, trace.partition("-")[0], trace}
@@ -88,14 +83,17 @@ class Reading:
     count: Literal["objects", "bytes"] = parameter("objects", "whether cache sizes count objects or bytes")
 
     def validate(self) -> None:
-        """A cache of no size holds nothing."""
+        """Refuses caches of size 0, which hold nothing."""
         if not self.sizes or 0 in self.sizes:
             raise InputError(f"found {list(self.sizes)}; expected shares below 1, or numbers of {self.count}", where="--sizes")
 
 
 @eviction.read(Reading)
 def read(path: Path, how: Reading) -> Trace:
-    """A trace file: libCacheSim's binary format, CSV with a column map, Twitter's, MSR's, Alibaba's and Tencent's; compressed or not."""
+    """Reads a trace in libCacheSim's binary format, in CSV with a column map, or in Twitter's, MSR's, Alibaba's or Tencent's format.
+
+    The file may be compressed.
+    """
     from .readers import open_trace
 
     given = {name: getattr(how, name) for name in ("format", "columns", "delimiter", "header", "block")}
@@ -109,7 +107,7 @@ def read(path: Path, how: Reading) -> Trace:
 
 @eviction.own_cases
 def own_cases(trace: Trace, name: str, how: Reading) -> Iterator[Case]:
-    """The trace at each cache size."""
+    """Makes one case per cache size."""
     for size in how.sizes:
         kinds = {"file", how.count, *(word for word, share in SHARES.items() if share == size)}
         yield Case(f"{name}@{size:.10g}", parameters={"share": size}, kinds=frozenset(kinds))
@@ -117,7 +115,7 @@ def own_cases(trace: Trace, name: str, how: Reading) -> Iterator[Case]:
 
 @eviction.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Eight requests for four objects, as CSV."""
+    """Writes eight requests for four objects as CSV."""
     file = folder / "trace.csv"
     file.write_text("time,id,size\n" + "".join(f"{t},{name},{100 + t}\n" for t, name in enumerate("abacabad")))
     return file, {"sizes": "2"}
@@ -170,7 +168,7 @@ def byte_miss_ratio(trace: Trace, outcome: CacheOutcome) -> float:
 
 @eviction.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Miss ratio over cache size, one panel per trace."""
+    """Plots the miss ratio over the cache size, one panel per trace."""
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, float]:
         return case.rpartition("@")[0], facts["parameters"]["share"]
@@ -194,7 +192,7 @@ def _capacity(trace: Trace, case: Case) -> int:
         return max(LEAST_OBJECTS, int(share * trace.distinct))
     import numpy as np
 
-    # Of an object whose size changes, the first size counts.
+    # If the size of an object changes, the first size counts.
     _, first = np.unique(trace.objects, return_index=True)
     total = int(trace.sizes[first].sum())
     return max(LEAST_OBJECTS * total // max(1, trace.distinct), int(share * total), 1)
@@ -209,7 +207,7 @@ def _fifo_misses(case: Case) -> int:
 
 @eviction.warm_up
 def warm_up(policy: Policy, case: Case) -> None:
-    """Three requests, so that the clock sees requests and no compilation."""
+    """Replays three requests, so that the clock sees requests and no compilation."""
     import numpy as np
 
     from .workload import from_ids

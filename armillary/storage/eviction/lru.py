@@ -1,4 +1,4 @@
-"""LRU: the object that was not asked for longest leaves.
+"""LRU: the object whose last use is longest ago leaves.
 
 An object that is asked for now is likely to be asked for again soon, so every use makes it the youngest. This has a price: every hit
 rewrites the queue, under a lock where threads share the cache, and one scan through many objects flushes it.

@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.errors import InputError, unknown
 from armillary.kernels import loop
+from armillary.workloads import cumulative, draw, lognormal, shifted, whole
 
 from ..idmap import IdMap
 
@@ -175,7 +176,7 @@ def _sizes(sizes: Any, requests: int, name: str) -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise InputError(f"found sizes of type {array.dtype}; expected whole numbers of bytes", where=name)
     if len(array) != requests:
-        raise InputError(f"found {len(array)} sizes for {requests} ids; expected one size an id", where=name)
+        raise InputError(f"found {len(array)} sizes for {requests} ids; expected one size per id", where=name)
     if len(array) and (array.min() < 0 or array.max() > MOST_BYTES):
         raise InputError(f"found a size of {array.min() if array.min() < 0 else array.max()} bytes; expected 0 to 2^40", where=name)
     array = array.astype(np.int64)
@@ -194,7 +195,7 @@ def at_least_one(sizes: np.ndarray, where: str, *, warn: bool = True) -> np.ndar
     return sizes
 
 
-#: Random numbers drawn at a time. It must never change, because the trace of a seed depends on it.
+#: The number of random numbers drawn at a time. It must never change, because the trace of a seed depends on it.
 _DRAW = 2**18
 
 
@@ -220,16 +221,10 @@ class Zipf:
         n = positive("objects", self.objects)
         if not 0 <= self.alpha <= 100:
             raise InputError(f"found a Zipf of alpha {self.alpha}; expected 0 to 100")
-        above = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -self.alpha)
-        above /= above[-1]
-        guide = np.searchsorted(above, np.arange(n) / n, side="right").astype(np.int32)
-        ids = np.empty(len(turns), np.int32)
-        for start in range(0, len(ids), _DRAW):
-            part = slice(start, start + _DRAW)
-            _ranks(rng.random(len(ids[part])), above, guide, ids[part])
-            if self.drift_every > 0:
-                ids[part] = (ids[part] + self.drift_step * (turns[part] // self.drift_every)) % n
-        return ids, n
+        ranks = draw(rng, cumulative(np.arange(1, n + 1, dtype=np.float64) ** -self.alpha), len(turns))
+        if self.drift_every > 0:
+            ranks = shifted(ranks, turns, n, every=self.drift_every, step=self.drift_step)
+        return ranks.astype(np.int32), n
 
 
 @dataclass(frozen=True)
@@ -338,7 +333,7 @@ def mixture(
 
 def object_sizes(rng: np.random.Generator, objects: int, mu: float = 8.5, sigma: float = 1.4) -> np.ndarray:
     """int64[objects]: bytes of each object, log-normal with ln(bytes) ~ N(mu, sigma²), at least one."""
-    return np.clip(np.rint(rng.lognormal(mu, sigma, objects)), 1, MOST_BYTES).astype(np.int64)
+    return whole(lognormal(rng, objects, mu=mu, sigma=sigma), 1, MOST_BYTES)
 
 
 def _turns(rng: np.random.Generator, requests: int, shares: np.ndarray, runs: np.ndarray) -> np.ndarray:
@@ -368,17 +363,6 @@ def _deal(uniform, below, runs, turn_of, done):
             turn_of[done] = k
             done += 1
     return done
-
-
-@loop
-def _ranks(uniform, above, guide, ranks):
-    # The first rank whose cumulated probability exceeds u; guide[⌊u·n⌋] is at most that rank, on average less than one short.
-    n = len(guide)
-    for i in range(len(uniform)):
-        rank = guide[min(int(uniform[i] * n), n - 1)]
-        while rank < n - 1 and above[rank] <= uniform[i]:
-            rank += 1
-        ranks[i] = rank
 
 
 @loop
@@ -432,38 +416,30 @@ def _relabel(objects, space):
     return distinct
 
 
-def _case(name: str, scale: float) -> list[Component]:
+def _components(scale: float) -> dict[str, list[Component]]:
+    """The components of each built-in case, with counts in proportion to `scale`."""
+
     def size(count: int) -> int:
         return max(1, round(count * scale))
 
     def bursts(window: int) -> list[Component]:
         return [Zipf(0.9, size(100_000), 0.5), Burst(0.5, 4, max(1.0, window * scale))]
 
-    match name:
-        case "zipf-0.8":
-            return [Zipf(0.8, size(300_000))]
-        case "zipf-1.0":
-            return [Zipf(1.0, size(300_000))]
-        case "cdn":
-            return [Zipf(0.8, size(300_000), 0.98, size(100_000), size(3_000)), OneHit(0.02)]
-        case "block":
-            return [Zipf(0.9, size(100_000), 0.6), Loop(size(20_000), 0.25), Scan(size(5_000), 0.15)]
-        case "scan-mix":
-            return [Zipf(0.9, size(100_000), 0.8), Loop(size(400_000), 0.2)]
-        case "burst-short":
-            return bursts(2_000)
-        case "burst-medium":
-            return bursts(20_000)
-        case "burst-long":
-            return bursts(200_000)
-        case "shift":
-            return [Zipf(1.0, size(300_000), 1.0, size(100_000), size(30_000))]
-        case _:
-            raise unknown("built-in trace", str(name), BUILT_IN)
+    return {
+        "zipf-0.8": [Zipf(0.8, size(300_000))],
+        "zipf-1.0": [Zipf(1.0, size(300_000))],
+        "cdn": [Zipf(0.8, size(300_000), 0.98, size(100_000), size(3_000)), OneHit(0.02)],
+        "block": [Zipf(0.9, size(100_000), 0.6), Loop(size(20_000), 0.25), Scan(size(5_000), 0.15)],
+        "scan-mix": [Zipf(0.9, size(100_000), 0.8), Loop(size(400_000), 0.2)],
+        "burst-short": bursts(2_000),
+        "burst-medium": bursts(20_000),
+        "burst-long": bursts(200_000),
+        "shift": [Zipf(1.0, size(300_000), 1.0, size(100_000), size(30_000))],
+    }
 
 
 #: The built-in cases, in the order in which a study shows them.
-BUILT_IN = ("zipf-0.8", "zipf-1.0", "cdn", "block", "scan-mix", "burst-short", "burst-medium", "burst-long", "shift")
+BUILT_IN = tuple(_components(1.0))
 
 
 def built_in(name: str, rng: np.random.Generator, requests: int, bytes: bool = False) -> Trace:
@@ -482,8 +458,9 @@ def built_in(name: str, rng: np.random.Generator, requests: int, bytes: bool = F
     lengths, periods) in proportion, so a case keeps its character at every length. With the 2 % of fresh objects 40 % of the
     objects of a `cdn` trace of a million are asked for once.
     """
-    requests = int(requests) if isinstance(requests, np.integer) else requests
+    if name not in BUILT_IN:
+        raise unknown("built-in trace", str(name), BUILT_IN)
     scale = 1.0
-    if isinstance(requests, int):
-        scale = requests / 1e6 if requests < 1_000_000 else max(1.0, requests / 3e6)
-    return mixture(rng, requests, _case(name, scale), name=name, bytes=bytes)
+    if isinstance(requests, int | np.integer):
+        scale = int(requests) / 1e6 if requests < 1_000_000 else max(1.0, int(requests) / 3e6)
+    return mixture(rng, requests, _components(scale)[name], name=name, bytes=bytes)

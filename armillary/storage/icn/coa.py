@@ -1,4 +1,4 @@
-"""coa: a copy is the likelier, the dearer the link is over which the data came.
+"""coa: the more expensive the link over which the data came, the likelier a copy is kept.
 
 Caches then hold what is expensive to fetch again, rather than only what is asked for most.
 

@@ -58,14 +58,11 @@ class Network:
 
     def __post_init__(self) -> None:
         r, c, t = self.requests, self.catalogue, self.topology
-        if self.capacity.shape != (len(t), len(self.prices.tiers)) or (self.capacity < 0).any():
-            raise InputError(
-                f"capacity: found the shape {self.capacity.shape}; expected ({len(t)}, {len(self.prices.tiers)}) and none below 0"
-            )
-        if len(r) and (np.diff(r.time) < 0).any():
-            raise InputError(
-                f"request {int((np.diff(r.time) < 0).argmax()) + 2}: found a time before the one above; expected times in order"
-            )
+        shape, early = (len(t), len(self.prices.tiers)), np.diff(r.time) < 0
+        if self.capacity.shape != shape or (self.capacity < 0).any():
+            raise InputError(f"capacity: found the shape {self.capacity.shape}; expected {shape} and none below 0")
+        if early.any():
+            raise InputError(f"request {int(early.argmax()) + 2}: found a time before the one above; expected times in order")
         if len(r) and (r.content.min() < 0 or r.content.max() >= len(c)):
             raise InputError(f"requests: found the content {int(r.content.max())}; expected 0 to {len(c) - 1}")
         if len(c) and c.origin.max() >= len(t.origins):

@@ -22,23 +22,17 @@ repair = Arena(
     "storage/repair",
     question="A block, a node or two nodes are gone: which repair plan rebuilds the data soonest with the bandwidth that is free now?",
     metrics=[
-        Metric("repair_throughput", unit="MB/s", better="higher", kind="simulated", doc="rebuilt data a second, to the last byte"),
-        Metric("repair_s", unit="s", better="lower", kind="simulated"),
-        Metric("up_utilisation", better=None, kind="simulated", scale="difference", doc="of all live nodes' uplinks, until the last byte"),
-        Metric("down_utilisation", better=None, kind="simulated", scale="difference", doc="of all live nodes' downlinks"),
-        Metric("network_bytes", better="lower", kind="simulated", doc="bytes that hosts send, per rebuilt byte"),
-        Metric("cross_rack_bytes", better="lower", kind="simulated", doc="bytes over rack uplinks, per rebuilt byte; 0 counts as 1e-9"),
+        Metric("repair_throughput", unit="MB/s", better="higher", kind="simulated", doc="rebuilt data per second, until the last byte"),
+        Metric("repair_s", unit="s", better="lower", kind="simulated", doc="time until the last byte is rebuilt"),
+        Metric("up_utilisation", better=None, kind="simulated", scale="difference", doc="of the uplinks of all live nodes"),
+        Metric("down_utilisation", better=None, kind="simulated", scale="difference", doc="of the downlinks of all live nodes"),
+        Metric("network_bytes", better="lower", kind="simulated", doc="bytes that hosts send per rebuilt byte"),
+        Metric("cross_rack_bytes", better="lower", kind="simulated", doc="bytes over rack uplinks per rebuilt byte; 0 counts as 1e-9"),
         Metric("plan_ms", unit="ms", better="lower", kind="measured", doc="time to make the first plan"),
-        Metric(
-            "decode_MBps",
-            unit="MB/s",
-            better="higher",
-            kind="measured",
-            doc="rebuilt bytes a second of arithmetic along the trees, one thread",
-        ),
-        Metric(
-            "correct", better="higher", kind="measured", steady=True, scale="difference", doc="1 if every rebuilt byte equals the lost one"
-        ),
+        Metric("decode_MBps", unit="MB/s", better="higher", kind="measured",
+               doc="rebuilt bytes per second of arithmetic along the trees, on one thread"),
+        Metric("correct", better="higher", kind="measured", steady=True, scale="difference",
+               doc="1 if every rebuilt byte equals the lost one"),
     ],
     techniques={
         "conventional": ".conventional:Conventional",
@@ -53,25 +47,24 @@ repair = Arena(
     papers={"ran": "ran"},
     baseline="fullrepair",
     tradeoff=("repair_throughput", "network_bytes"),
-    warmup=False,
     repeats=1,
     constants=[
-        Constant("window", 64, "blocks", "lost blocks under way at once; no paper says its own"),
+        Constant("window", 64, "blocks", "lost blocks that are repaired at once; no paper gives its own number"),
         Constant("switch aggregation", "line rate", "", "all ports of a switch together, as SwitchML reports (NSDI 2021)"),
     ],
-)
+)  # fmt: skip
 
 CODES = ((6, 4), (9, 6), (14, 10), (16, 12))
 STRIPES = {"tiny": 20, "small": 200, "large": 100_000}
 BLOCK = {"tiny": 1 << 20, "small": 64 << 20, "large": 64 << 20}
-#: Bytes of a block when the arithmetic is really done: of single stripes, and of whole nodes.
+#: The bytes of a block on which the arithmetic is really done, for single stripes and for whole nodes.
 REAL = {"tiny": (16 << 10, 4 << 10), "small": (1 << 20, 32 << 10), "large": (1 << 20, 4 << 10)}
 WINDOW = 64
 
 
 @repair.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Codes, bandwidths, failures and oversubscription; where all products would be too many, the (14, 10) code stands for the others."""
+    """Combines codes, bandwidths, failures and oversubscription; where there would be too many cases, only the (14, 10) code is used."""
     bandwidths = ("uniform", "down-scarce", "hotspot", "drifting")
     for failure in ("degraded-read", "node"):
         for code in CODES if scale != "tiny" else CODES[::2]:
@@ -104,14 +97,14 @@ class Reading:
     m: int = parameter(0, "parity blocks per stripe; 0 takes them from the file", range=(0, 255))
     format: str = parameter("auto", "auto, csv, ceph or hdfs")
     bandwidth: str = parameter("", "a CSV file time_s,node,up_MBps,down_MBps of what is free on each node", file=True)
-    lost: tuple[str, ...] = parameter((), "lost nodes: each alone is a case, and all together one more; empty tries every node")
-    destination: str = parameter("", "the node that rebuilds; any node if empty")
+    lost: tuple[str, ...] = parameter((), "lost nodes, each of which is a case, as are all together; if empty, every node is tried")
+    destination: str = parameter("", "the node that rebuilds the blocks; it may be any node if empty")
     block: int = parameter(64 << 20, "bytes of a block", range=(1, 1 << 40))
 
 
 @repair.read(Reading)
 def read(path: Path, how: Reading) -> tuple[Placement, Bandwidth, Reading]:
-    """A stripe placement (CSV, `ceph pg dump pgs -f json`, `hdfs fsck`) with `--bandwidth free.csv`."""
+    """Reads a stripe placement (CSV, `ceph pg dump pgs -f json` or `hdfs fsck`) and the free bandwidth that `--bandwidth` names."""
     from .own_placement.bandwidth import Bandwidth
     from .own_placement.files import read_placement
 
@@ -129,7 +122,7 @@ def read(path: Path, how: Reading) -> tuple[Placement, Bandwidth, Reading]:
 
 @repair.own_cases
 def own_cases(loaded: tuple[Placement, Bandwidth, Reading], name: str, how: Reading) -> Iterator[Case]:
-    """One case per group of lost nodes."""
+    """Makes one case per group of lost nodes."""
     for group in _groups(loaded):
         kinds = frozenset({"file", "node" if len(group) == 1 else "two-nodes" if len(group) == 2 else "nodes"})
         yield Case(f"{name}@{'+'.join(group)}", _own, {"lost": list(group)}, kinds)
@@ -137,7 +130,7 @@ def own_cases(loaded: tuple[Placement, Bandwidth, Reading], name: str, how: Read
 
 @repair.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Two stripes of a (4, 2) code over five nodes, and what is free on each."""
+    """Writes two stripes of a (4, 2) code over five nodes, and the free bandwidth of each node."""
     placement, free = folder / "placement.csv", folder / "free.csv"
     rows = [(stripe, index, f"n{(stripe + index) % 5}") for stripe in range(2) for index in range(4)]
     placement.write_text("# k=2 m=2\nstripe,index,node\n" + "".join(f"s{s},{i},{node}\n" for s, i, node in rows))
@@ -179,7 +172,7 @@ def run(planner: Planner, case: Case) -> dict[str, float]:
 
 
 def _live(problem: Any) -> np.ndarray:
-    """Nodes that send or may receive: those that failed do neither."""
+    """The nodes that send or may receive; failed nodes do neither."""
     found = problem.allowed.any(axis=0)
     found[problem.holder[problem.holder >= 0]] = True
     return found
@@ -206,7 +199,7 @@ def warm_up(planner: Planner, case: Case) -> None:
 
 @repair.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Throughput by code, one panel per failure and bandwidth, without oversubscription."""
+    """Plots the throughput by code, one panel per failure and bandwidth, without oversubscription."""
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
         p = facts["parameters"]

@@ -1,12 +1,12 @@
 """FullRepair: many pipelines at once, so that every free uplink and downlink of every survivor is used.
 
-With x_i what helper i sends, y_i what it receives, y_r what the destination receives:
+Helper i sends x_i and receives y_i, and the destination receives y_r:
 
     maximise R  subject to  sum x_i = kR,  x_i ≤ min(u_i, R),  y_i ≤ min(d_i, (k - 1) x_i),  R ≤ y_r ≤ d_r,  sum y_i + y_r = kR.
 
 Every vertex of the polytope for R = 1 is a tree (k senders, k streams received in all, at least one at the destination), so any
-solution is a mixture of trees; they are peeled off one by one. For given R the best x and y are known in closed form, so R is found by
-bisection (`solver="search"`), to the same value as HiGHS (`solver="highs"`), a hundred times sooner.
+solution is a mixture of trees, which are peeled off one by one. For a given R the best x and y are known in closed form, so R is found by
+bisection (`solver="search"`). This gives the same value as HiGHS (`solver="highs"`) a hundred times sooner.
 
 FullRepair: towards optimal repair pipelining in erasure-coded clustered storage systems, IEEE CLUSTER 2023.
 """
@@ -26,29 +26,29 @@ from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 from .plans.problem import Fabric
 
 CLOSE = 1e-11
-#: Shares of a block, tried in turn, below which no tree is of its own where another has the same shape.
+#: Shares of a block that are tried in turn; a tree below the share joins another of the same shape.
 LEAST = (0.0, 0.003, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
 class FullRepair(Planner):
-    """Several trees at once, in the shares that a linear program gives; CLUSTER 2023."""
+    """Several trees at once, in the shares that a linear program gives (CLUSTER 2023)."""
 
     name: ClassVar[str] = "fullrepair"
 
     solver: Literal["search", "highs"] = parameter(
-        "search", "bisection over the rate, or the linear program by HiGHS; equal", choices=("search", "highs")
+        "search", "bisection over the rate, or the linear program by HiGHS, which gives the same", choices=("search", "highs")
     )
 
     def offers(self, fabric: Fabric, load_up: np.ndarray, load_down: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-        """What is left of each node until the busiest is through: it takes from all in proportion, so a ranking would not do."""
+        """What is left of each node until the busiest one has finished, because trees take from all nodes in proportion."""
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.nan_to_num(np.concatenate([load_up / fabric.up, load_down / fabric.down]))
         until = float(times.max()) + size / float(fabric.up.mean())
         return fabric.up - load_up / until, fabric.down - load_down / until
 
     def split(self, ends: Ends) -> Split:
-        """Rate: the optimum of the linear program."""
+        """The rate is the optimum of the linear program."""
         if self.solver == "highs":
             rate, x, y, root = by_highs(ends)
         else:
@@ -57,13 +57,13 @@ class FullRepair(Planner):
         if rate <= 0:
             return Split(0.0, PIPELINE, [])
         parts = peel(x / rate, y / rate, root / rate, ends.k)
-        # Fewer trees save start-up and move loads: whichever number is through first.
+        # Fewer trees save start-up but shift loads, so the number of trees that finishes first is taken.
         best = min((fewer(parts, least) for least in LEAST), key=lambda some: through_s(some, ends))
         return Split(rate, PIPELINE, best)
 
 
 def best_rate(ends: Ends) -> float:
-    """The largest rate at which the constraints can be met, to the last bits: whatever is feasible stays so at a lower rate."""
+    """The largest rate, to the last bits, at which the constraints can be met; whatever is feasible stays feasible at a lower rate."""
     return float(_best_rate(ends.up, ends.down, ends.into, ends.k))
 
 
@@ -74,7 +74,7 @@ def _feasible(up, down, into, k, rate):
         able = min(up[i], rate)
         sent += able
         received += min(down[i], (k - 1) * able)
-    # k times the rate and its sum k times over differ by rounding.
+    # k times the rate and the sum of k rates differ by rounding.
     wanted = k * rate * (1 - 1e-13)
     return rate <= into and sent >= wanted and min((k - 1) * k * rate, received) + min(into, k * rate) >= wanted
 
@@ -96,10 +96,10 @@ def _best_rate(up, down, into, k):
 
 
 def shares(ends: Ends, rate: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """x, y and y_r at a feasible rate; what is received is spread over all downlinks alike, the destination's too."""
+    """x, y and y_r at a feasible rate; the received streams are spread evenly over all downlinks, including the destination's."""
     k = ends.k
     able = np.minimum(ends.up, rate)
-    # Sending beyond d / (k - 1) makes nobody more receptive, so that much comes first.
+    # Sending more than d / (k - 1) lets nobody receive more, so that much comes first.
     useful = np.minimum(able, ends.down / (k - 1)) if k > 1 else np.zeros_like(able)
     if useful.sum() >= k * rate:
         x = useful * (k * rate / useful.sum())
@@ -121,7 +121,7 @@ def by_highs(ends: Ends) -> tuple[float, np.ndarray, np.ndarray, float]:
 
     k, n = ends.k, len(ends.up)
     scale = float(max(ends.up.max(), ends.into, 1e-300))
-    # Variables: R, x, y, y_r.
+    # The variables are R, x, y, y_r.
     size = 2 * n + 2
     equal, at_most, bounds = np.zeros((2, size)), [], [(0, ends.into / scale)]
     equal[0, 1 : n + 1], equal[0, 0] = 1, -k
@@ -146,15 +146,15 @@ def by_highs(ends: Ends) -> tuple[float, np.ndarray, np.ndarray, float]:
 def peel(x: np.ndarray, y: np.ndarray, root: float, k: int) -> list[Part]:
     """Trees whose mixture sends x, receives y and gives the destination `root`, all per byte of the block.
 
-    Each step takes a tree that keeps to every bound that is tight already (who must send, who must have k - 1 children, …) and as much
-    of it as possible, until one more bound is tight: at most two trees a helper.
+    Each step takes a tree that respects every bound that is already tight (who must send, who must have k - 1 children, …), and as much of
+    it as possible, until one more bound is tight. There are at most two trees per helper.
     """
     shares, hubs, roots, chosen = _peel(np.array(x, np.float64), np.array(y, np.float64), float(root), k)
     return [Part(share, _tree(helpers, hub, at_root)) for share, hub, at_root, helpers in zip(shares, hubs, roots, chosen.tolist())]
 
 
 def fewer(parts: list[Part], least: float) -> list[Part]:
-    """Parts below `least` join the largest with the same children: each tree of its own would cost a slice of start-up on every link."""
+    """Merges parts below `least` into the largest with the same children, because every tree costs a slice of start-up on each link."""
     kept: list[Part] = []
     first: dict[tuple[int, ...], int] = {}
     for part in sorted(parts, key=lambda part: -part.share):
@@ -168,7 +168,7 @@ def fewer(parts: list[Part], least: float) -> list[Part]:
 
 
 def through_s(parts: list[Part], ends: Ends) -> float:
-    """Seconds that the busiest link has to do, with a slice of start-up on every link of a tree of two levels."""
+    """Seconds that the busiest link needs, with a slice of start-up on every link of a tree of two levels."""
     up, down, into = np.zeros(len(ends.up)), np.zeros(len(ends.up)), 0.0
     for part in parts:
         work = part.share * ends.size + (ends.slice if any(parent != DESTINATION for _, parent in part.edges) else 0.0)
@@ -195,7 +195,7 @@ def _peel(x, y, root, k):
         inside[:] = False
         hub, at_root, count = -1, k, 0
         for i in range(n):
-            # Always has k - 1 children: then nobody else has any, and one such helper at most is in a tree.
+            # If a helper always has k - 1 children, nobody else has any, so a tree contains at most one such helper.
             if k > 1 and x[i] > near and y[i] > near and y[i] >= (k - 1) * x[i] - near and (hub < 0 or x[i] > x[hub]):
                 hub = i
         if hub >= 0:
@@ -249,7 +249,10 @@ def _peel(x, y, root, k):
 
 
 def _tree(chosen: list[int], hub: int, at_root: int) -> tuple[tuple[int, int], ...]:
-    """At most one helper has children; it hangs on the destination, and so do those that are not its children. Children first."""
+    """A tree in which at most one helper has children, in the order children first.
+
+    That helper hangs on the destination, and so do all helpers that are not its children.
+    """
     if at_root == len(chosen):
         return tuple((i, DESTINATION) for i in chosen)
     rest = [i for i in chosen if i != hub]

@@ -1,8 +1,8 @@
 """PivotRepair: the pipelined tree with the best bottleneck.
 
-A node whose downlink takes several streams at rate R may have several children. A tree of rate R exists iff k helpers have u_i ≥ R and
-the destination and they can take k streams in all: ⌊d_r / R⌋ + the sum of the k largest ⌊d_i / R⌋ ≥ k, with at least one at the
-destination. R is one of the u_i or a d_i or d_r divided by 1 … k, so a search over these candidates is exact.
+A node whose downlink takes several streams at rate R may have several children. A tree of rate R exists if and only if k helpers have
+u_i ≥ R and they and the destination can take k streams in all: ⌊d_r / R⌋ + the sum of the k largest ⌊d_i / R⌋ ≥ k, with at least one at
+the destination. R is one of the u_i, or a d_i or d_r divided by 1 … k, so a search over these candidates is exact.
 
 PivotRepair: fast pipelined repair for erasure-coded hot storage, ICDCS 2022.
 """
@@ -17,24 +17,24 @@ import numpy as np
 from .plans.plan import PIPELINE
 from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
-#: A quotient that is this close below a whole number is that number.
+#: A quotient that is below a whole number by at most this counts as that number.
 CLOSE = 1e-9
 
 
 @dataclass(frozen=True)
 class Pivot(Planner):
-    """Best bottleneck tree over k helpers; ICDCS 2022."""
+    """The best bottleneck tree over k helpers (ICDCS 2022)."""
 
     name: ClassVar[str] = "pivot"
 
     def split(self, ends: Ends) -> Split:
-        """Rate: the largest R at which a tree exists."""
+        """The rate is the largest R at which a tree exists."""
         k = ends.k
         over = np.arange(1, k + 1)
         candidates = np.concatenate([ends.up, (ends.down[:, None] / over).ravel(), ends.into / over])
         candidates = np.unique(candidates[candidates > 0])
         low, high = 0, len(candidates)
-        # Feasible below some rate, not above.
+        # Trees exist below some rate and none above it.
         while low < high:
             middle = (low + high) // 2
             if streams(ends, float(candidates[middle])) is None:
@@ -50,7 +50,7 @@ class Pivot(Planner):
 
 
 def streams(ends: Ends, rate: float) -> tuple[list[int], list[int], int] | None:
-    """(helpers, streams that each can take, and the destination) at this rate, most receptive first; None where no tree exists."""
+    """(helpers, the streams that each can take, the destination's) at this rate, most receptive first; None if no tree exists."""
     k = ends.k
     able = np.flatnonzero(ends.up >= rate * (1 - CLOSE))
     root = min(int(ends.into / rate + CLOSE), k)
@@ -64,7 +64,7 @@ def streams(ends: Ends, rate: float) -> tuple[list[int], list[int], int] | None:
 
 
 def tree(helpers: list[int], takes: list[int], root: int, ends: Ends) -> tuple[tuple[int, int], ...]:
-    """Hangs helpers on the highest vertex that still takes one, in the same rack where there is a choice. Children first."""
+    """Attaches helpers to the highest vertex that can take one more, in the same rack where there is a choice. Children come first."""
     open_slots, depth, edges = {DESTINATION: root}, {DESTINATION: 0}, []
     for helper, room in zip(helpers, takes):
         rack = ends.rack[helper]

@@ -1,7 +1,7 @@
 """PPR: partial sums along a binary tree, in rounds of whole blocks.
 
-k helpers and the destination are k + 1 partial sums; each round half of the nodes send theirs to the other half, so ⌈log2(k + 1)⌉
-rounds do, and no downlink carries more than one block a round. A round ends when its slowest pair is through.
+k helpers and the destination hold k + 1 partial sums. In each round half of the nodes send theirs to the other half, so ⌈log2(k + 1)⌉
+rounds are enough, and no downlink carries more than one block per round. A round ends when its slowest pair has finished.
 
 Partial-parallel-repair (PPR): a distributed technique for repairing erasure coded storage, EuroSys 2016.
 """
@@ -19,14 +19,14 @@ from .plans.planner import DESTINATION, Ends, Part, Planner, Split
 
 @dataclass(frozen=True)
 class Ppr(Planner):
-    """Binary tree in rounds; EuroSys 2016. Slow receivers send first; the fastest sender of a round goes to the fastest receiver."""
+    """A binary tree in rounds (EuroSys 2016). Slow receivers send first, and the fastest sender of a round goes to the fastest receiver."""
 
     name: ClassVar[str] = "ppr"
 
     def split(self, ends: Ends) -> Split:
-        """Rate: 1 over the sum of the rounds' times of one byte."""
+        """The rate is 1 over the sum of the times that the rounds take for one byte."""
         best = np.argsort(-ends.up, kind="stable")[: ends.k].tolist()
-        # Whoever stays longest receives most often, so downlinks decide who goes first.
+        # A node that stays longer receives more often, so downlinks decide who sends first.
         left = sorted(best, key=lambda i: (-ends.down[i], -ends.up[i]))
         edges: list[tuple[int, int]] = []
         time = 0.0
@@ -37,7 +37,7 @@ class Ppr(Planner):
             receivers.sort(key=lambda pair: -pair[0])
             go.sort(key=lambda i: -ends.up[i])
             slowest = np.inf
-            # With an even number of nodes every receiver is busy, otherwise the slowest rests.
+            # With an even number of nodes every receiver is busy; otherwise the slowest one pauses.
             for sender, (down, receiver) in zip(go, receivers):
                 edges.append((sender, receiver))
                 slowest = min(slowest, float(ends.up[sender]), down)

@@ -1,21 +1,21 @@
-"""RAN: draw on all survivors, each as much as it can send, and let the switches add up what passes.
+"""RAN: draw on all survivors, each as much as it can send, and let the switches add up the streams that pass.
 
-With the sum made in flight, the destination's downlink carries the block once and helpers need not receive; what is left to be short of
-is uplink, and that is eased by using every surviving node of the stripe in proportion to what it has free, not k of them. One procedure
-covers degraded reads, several lost blocks, whole nodes and several nodes.
+Because the sum is made in flight, the destination's downlink carries the block once and helpers need not receive. Only uplinks can then
+be scarce, and that is eased by using every surviving node of the stripe in proportion to its free bandwidth, rather than k of them. One
+procedure covers degraded reads, several lost blocks, whole nodes and several nodes.
 
-1. One block: R = min(d_r, aggregation, the water-filling level of the uplinks) (`shares.water_filling`), which may exceed every single
+1. For one block, R = min(d_r, aggregation, the water-filling level of the uplinks) (`shares.water_filling`), which may exceed every single
    uplink.
 2. Shares become byte ranges of k different helpers each by the wrap-around rule (`shares.wrap_around`); ranges below a slice join their
    neighbour.
-3. Many blocks: one linear program over shares and destinations, a greedy where that is too large (`unified`).
-4. Two blocks of a stripe: switches only XOR, so each helper sends a slice of its own for each; with `switch_multiplies` one serves
-   both.
-5. Racks whose switch cannot add up let their fastest helper do it (`aggregation`).
-6. When the bandwidth drifts, what is not yet rebuilt is planned again every `replan_s` seconds, if any node's changed by more than a
-   tenth.
+3. For many blocks, one linear program gives shares and destinations, or a greedy where the program would be too large (`unified`).
+4. For two blocks of a stripe, each helper sends a slice of its own for each block, because switches only XOR; with `switch_multiplies`
+   one slice serves both.
+5. In racks whose switch cannot add up, the fastest helper does it (`aggregation`).
+6. When the bandwidth drifts, the bytes that are not yet rebuilt are planned again every `replan_s` seconds, if the bandwidth of any node
+   changed by more than a tenth.
 
-From the paper: optimising uplinks and downlinks over all available nodes, aggregation in the network, one procedure for all failures.
+The paper optimises uplinks and downlinks over all available nodes, aggregates in the network, and has one procedure for all failures.
 The formulas and steps 1 to 6 in this form are our design.
 
 RAN: Accelerating Data Repair with Available Nodes in Erasure-Coded Storage, IEEE CLUSTER 2025.
@@ -41,24 +41,23 @@ from .plans.shares import ranges, water_filling
 from .plans.unified import MOST_VARIABLES, Shares, busiest, by_greedy, by_linear_program, variables
 
 SINGLE = ("conventional", "ppr", "rp", "pivot", "fullrepair")
-#: A spread answer this much longer than the exact one is preferred.
+#: A spread answer is preferred if it takes at most this much longer than the exact one.
 AS_GOOD = 1.02
-#: What may rebuild to the same destinations.
+#: The techniques that may rebuild to the same destinations.
 MANY = ("conventional", "ppr", "rp", "pivot", "fullrepair", "repairboost")
 
 
 @dataclass(frozen=True)
 class Ran(Planner):
-    """All survivors, weighted by what they can send, summed in the network; CLUSTER 2025."""
+    """All survivors, weighted by what they can send and summed in the network (CLUSTER 2025)."""
 
     name: ClassVar[str] = "ran"
 
     solver: Literal["auto", "linear-program", "greedy"] = parameter(
-        "auto", "how many blocks are shared out; auto takes the greedy above 20 000 variables", choices=("auto", "linear-program", "greedy")
+        "auto", "how many blocks are solved; auto takes the greedy above 20 000 variables", choices=("auto", "linear-program", "greedy")
     )
-    switch_multiplies: bool = parameter(False, "switches multiply too: a slice serves both lost blocks of a stripe")
-    replan_s: float | None = parameter(1.0, "seconds between looks at the bandwidth, none for a plan that stands", range=(0.001, 1e6))
-    #: A change of some node's bandwidth that is worth a new plan.
+    switch_multiplies: bool = parameter(False, "whether switches multiply too, so that a slice serves both lost blocks of a stripe")
+    replan_s: float | None = parameter(1.0, "seconds between looks at the bandwidth; none keeps the first plan", range=(0.001, 1e6))
     drift: float = parameter(0.1, "relative change of a node's bandwidth that is worth a new plan", range=(0.0, 10.0))
 
     claims = (
@@ -105,10 +104,10 @@ class Ran(Planner):
         return self._many(problem) if exact else by_greedy(problem, np.random.default_rng(len(problem)))
 
     def _many(self, problem: Problem) -> Shares:
-        """The linear program's answer, or the greedy's where that is as good.
+        """The answer of the linear program, or that of the greedy if it is as good.
 
-        A linear program's shares are nearly all 0 or 1, so the whole is balanced and a stretch of it is not; the greedy's are spread,
-        and a store rebuilds some blocks at a time.
+        Nearly all shares of the linear program are 0 or 1, so the whole repair is balanced but a stretch of it is not. The greedy spreads
+        its shares, which helps because a store rebuilds only some blocks at a time.
         """
         exact = by_linear_program(problem)
         if len(problem) == 1 or self.solver != "auto":
@@ -138,7 +137,7 @@ class Ran(Planner):
 
 
 def filled(up: np.ndarray, rate: float, k: int) -> np.ndarray:
-    """Shares min(u_i, R) / R, fastest helpers first until they add up to k: few ranges where the destination is what limits."""
+    """Shares min(u_i, R) / R, fastest helpers first, until they add up to k; this gives few ranges where the destination limits."""
     able = np.minimum(up, rate) / rate
     order = np.argsort(-able, kind="stable")
     before = np.cumsum(able[order]) - able[order]
@@ -148,7 +147,7 @@ def filled(up: np.ndarray, rate: float, k: int) -> np.ndarray:
 
 
 def laid_out(problem: Problem, shares: Shares, technique: str, uplink: np.ndarray | None = None) -> RepairPlan:
-    """Shares as byte ranges and aggregation trees."""
+    """Turns shares into byte ranges and aggregation trees."""
     fabric = problem.fabric
     each = np.ones(len(problem)) if uplink is None else 1.0 / np.bincount(uplink)[uplink]
     columns = _lay_out(
@@ -188,7 +187,7 @@ def _lay_out(holder, w, destination, size, k, slice_bytes, rack, aggregate, core
     s, at = 0, 0
     for row in range(blocks):
         count = 0
-        # Rack by rack, so that a rack's helpers are at work for as little of the block as can be.
+        # Going rack by rack keeps the helpers of a rack at work for as little of the block as possible.
         for r in range(len(aggregate)):
             for i in range(width):
                 if holder[row, i] >= 0 and rack[holder[row, i]] == r and w[row, i] > 1e-12:
@@ -202,7 +201,7 @@ def _lay_out(holder, w, destination, size, k, slice_bytes, rack, aggregate, core
             if short and p < len(chosen) - 1:
                 continue
             if short and begin > 0:
-                # The last range is too short for itself: the one before takes it.
+                # The last range is shorter than a slice, so the one before takes it.
                 stop[s - 1] = size[row]
                 continue
             for j in range(k):
@@ -229,7 +228,7 @@ def _by_rack(nodes, indices, rack):
 
 
 def _stripes_once(problem: Problem) -> tuple[Problem, np.ndarray]:
-    """The problem with one row a stripe, whose size counts once; and the row of each lost block in it."""
+    """The problem with one row per stripe, whose size counts once, and the row of each lost block in it."""
     _, keep, member = np.unique(problem.stripe, return_index=True, return_inverse=True)
     once = replace(
         problem, stripe=problem.stripe[keep], index=problem.index[keep], holder=problem.holder[keep], allowed=problem.allowed[keep],
@@ -239,7 +238,7 @@ def _stripes_once(problem: Problem) -> tuple[Problem, np.ndarray]:
 
 
 def _spread(problem: Problem, found: Shares, member: np.ndarray) -> Shares:
-    """The shares of each stripe for each of its lost blocks; a second block goes to whoever is least used."""
+    """Gives the shares of each stripe to each of its lost blocks; a second block goes to the least-used destination."""
     from .plans.planner import least_used
 
     load = np.zeros(problem.fabric.nodes)

@@ -1,4 +1,4 @@
-"""Cuts, names and checksums: against the published package, byte by byte, and against another CRC."""
+"""Cuts and names of chunks, which are compared with the published package byte by byte."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from armillary.errors import InputError
-from armillary.files.checksums import crc32c, crc32c_pieces
 from armillary.storage.deduplication.store.chunking import Chunker, fingerprint
-
-
-def obvious_crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def test_crc32c_of_the_standard() -> None:
-    assert crc32c(b"123456789") == 0xE3069283
-    assert crc32c(bytes(32)) == 0x8A9136AA
-    assert crc32c(b"") == 0
-
-
-@given(data=st.binary(max_size=300), cut=st.integers(0, 300))
-@settings(max_examples=100, deadline=None)
-def test_crc32c_of_pieces_is_that_of_the_definition(data: bytes, cut: int) -> None:
-    cut = min(cut, len(data))
-    found = crc32c_pieces(np.frombuffer(data, np.uint8), np.array([cut, len(data)]))
-    assert found.tolist() == [obvious_crc32c(data[:cut]), obvious_crc32c(data[cut:])]
 
 
 def test_fixed_chunks_end_every_chunk_bytes() -> None:

@@ -1,21 +1,48 @@
-"""SIGKILL at random moments of put, update and relocate: what was acknowledged is there, and the store is whole."""
+"""After SIGKILL at random moments of put, update and relocate, everything acknowledged is there and the store is whole."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
+from test_dedup_store import interleaved, numbered
 
 from armillary.errors import InputError
 from armillary.storage.deduplication import DedupStore
 
-sys.path.insert(0, str(Path(__file__).parent))
-from kill_target import content, main
+
+def content(seed: int) -> bytes:
+    """The bytes that stand for `seed`, half of which are shared with other seeds."""
+    own = np.random.default_rng(seed).bytes(6000 + seed % 5000)
+    shared = np.random.default_rng(seed % 3).bytes(8192)
+    return own + shared
+
+
+def work_until_killed(folder: Path, work: str, chunker: str, seed: int, output: TextIO) -> None:
+    """Puts, updates or relocates without end, and writes one line before each operation and one after it."""
+    rng = np.random.default_rng(seed)
+    with DedupStore(folder, chunker, 1024) as store:
+        names = store.names()
+        print("ready", file=output, flush=True)
+        for step in range(10**6):
+            name, value = str(rng.choice(names)), int(rng.integers(1 << 30))
+            if work == "relocate":
+                print("begin relocate", file=output, flush=True)
+                store.relocate(0.5)
+                store.update(name, 0, store.get(name, 0, 1))
+                store.put(f"scratch-{step % 4}", content(value))
+                continue
+            print(f"begin {work} {name} {value}", file=output, flush=True)
+            if work == "put":
+                store.put(name, content(value))
+            else:
+                store.update(name, 1000, content(value))
+            print(f"done {work} {name} {value}", file=output, flush=True)
 
 
 def killed(folder: Path, work: str, chunker: str, seed: int, after_s: float, lines: int) -> list[str]:
@@ -25,7 +52,7 @@ def killed(folder: Path, work: str, chunker: str, seed: int, after_s: float, lin
     if not worker:
         try:
             os.close(reading)
-            main(str(folder), work, chunker, seed, os.fdopen(writing, "w"))
+            work_until_killed(folder, work, chunker, seed, os.fdopen(writing, "w"))
         finally:
             os._exit(1)
     os.close(writing)
@@ -45,12 +72,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, work: str, chunker: str, k
     rng = np.random.default_rng(len(work) + len(chunker))
     expected = {f"file-{i}": content(i) for i in range(6)}
     with DedupStore(tmp_path / "s", chunker, 1024) as store:
-        writers = {name: store.writer(name) for name in expected}
-        for at in range(0, 40_000, 2048):
-            for name, writer in writers.items():
-                writer.write(expected[name][at : at + 2048])
-        for writer in writers.values():
-            writer.close()
+        interleaved(store, expected, 2048)
     for attempt in range(kills):
         said = killed(tmp_path / "s", work, chunker, attempt, float(rng.uniform(0, 0.05)), int(rng.integers(2, 20)))
         pending = None
@@ -81,7 +103,7 @@ def test_a_promise_that_was_not_kept_is_kept_on_opening(tmp_path: Path, monkeypa
     store.put("f", bytes(1024) + b"1" * 1024)
     monkeypatch.setattr("armillary.storage.deduplication.store.overwriting._Change.keep_promises", lambda change: None)
     store.update("f", 0, b"2" * 1024)
-    # The transaction is over, the slot still holds the old bytes: a reader finds the promise.
+    # The transaction is over but the slot still holds the old bytes, so a reader finds the promise.
     assert store.get("f") == b"2" * 1024 + b"1" * 1024
     with DedupStore(tmp_path, "fixed", 1024, readonly=True) as reader:
         assert reader.get("f", 0, 2) == b"22"
@@ -94,12 +116,7 @@ def test_a_promise_that_was_not_kept_is_kept_on_opening(tmp_path: Path, monkeypa
 
 def test_a_failed_copy_leaves_the_old_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DedupStore(tmp_path, "fixed", 1024)
-    a, b = store.writer("a"), store.writer("b")
-    for i in range(8):
-        a.write(bytes([i]) * 1024)
-        b.write(bytes([100 + i]) * 1024)
-    a.close()
-    b.close()
+    interleaved(store, {"a": numbered(*range(8)), "b": numbered(*range(100, 108))})
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""The store: bytes come back, chunks are kept once, updates keep places, bad input is one line."""
+"""The store returns the bytes it was given, keeps chunks once, keeps places on updates, and refuses bad input in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ K = 1024
 
 
 def numbered(*numbers: int) -> bytes:
-    """A chunk for each number."""
+    """One chunk per number."""
     return b"".join(number.to_bytes(4, "little") * (K // 4) for number in numbers)
 
 
@@ -170,7 +170,7 @@ OPERATIONS = st.lists(
 
 @pytest.mark.parametrize("chunker", ["fixed", "fastcdc"])
 @given(operations=OPERATIONS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_it_behaves_like_a_dict_of_bytes(chunker: str, operations: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store, model = DedupStore(folder, chunker, K, sync=False), {}

@@ -1,4 +1,4 @@
-"""Techniques by hand, their shared invariants, the generator, the read model against the event engine."""
+"""Techniques by hand, their shared invariants, the generator, and the read model against the event engine."""
 
 from __future__ import annotations
 
@@ -9,23 +9,11 @@ from hypothesis import strategies as st
 
 from armillary.engine import Resource, Simulation, closed_loop
 from armillary.errors import InputError
-from armillary.storage.deduplication import (
-    Arrival,
-    Capping,
-    Devices,
-    Har,
-    Hashed,
-    PerFile,
-    Reodedup,
-    ReodedupAppend,
-    Smr,
-    Workload,
-    generate,
-)
+from armillary.storage.deduplication import Arrival, Capping, Devices, Har, Hashed, PerFile, Reodedup, ReodedupAppend, Smr
 from armillary.storage.deduplication.layouts.layout import runs_per_file
 from armillary.storage.deduplication.relocation.similarity import as_rows
 from armillary.storage.deduplication.simulation.reading import node_of, read_all, simulate
-from armillary.storage.deduplication.workload import Updates
+from armillary.storage.deduplication.workload import Updates, Workload, generate
 
 ALL = [Arrival(), Hashed(), PerFile(), Capping(), Capping(containers=1, segment_MiB=1), Har(), Smr(containers=2, segment_MiB=1), Reodedup(),
        Reodedup(mode="cosine"), Reodedup(between=1), ReodedupAppend()]  # fmt: skip
@@ -33,7 +21,7 @@ MIB = 1 << 20
 
 
 def work_of(files: list, stream: list | None = None, *, chunk: int = MIB, previous: list | None = None, updates: tuple = ()) -> Workload:
-    """Containers of four chunks of a MiB."""
+    """Work whose containers hold four chunks of 1 MiB."""
     rows = as_rows(files)
     top = max([max(f, default=-1) for f in files] + [int(u.chunks.max()) for u in updates]) + 1
     order = np.arange(len(rows.values)) if stream is None else np.array(stream)
@@ -110,7 +98,7 @@ def test_an_update_with_known_content_refers_to_it() -> None:
 
 @given(seed=st.integers(0, 10**6), flavour=st.sampled_from(["vm", "home", "registry", "checkpoints"]), writers=st.integers(1, 20),
        rounds=st.integers(0, 2))  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_technique_gives_every_reference_its_chunk(seed: int, flavour: str, writers: int, rounds: int) -> None:
     work = generate(flavour, np.random.default_rng(seed), references=300, writers=writers, rounds=rounds, chunk=262144)
     least = int(work.sizes[np.unique(work.final())].sum())

@@ -1,4 +1,4 @@
-"""Plans of relocation: small ones by hand, against brute force and a plain-Python reference, and their invariants."""
+"""Plans of relocation: small ones by hand, comparisons with brute force and a plain-Python reference, and invariants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_cosine_of_two_chunks() -> None:
 
 
 @given(files=FILES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_neighbours_and_users_are_those_of_the_definition(files: list) -> None:
     rows = as_rows(files)
     chunks = 12
@@ -93,14 +93,14 @@ def obvious_cosine_order(files: list, chunks: int) -> list[int]:
 
 
 @given(files=FILES)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_the_reference_is_the_greedy_chain_of_its_definition(files: list) -> None:
     positions = relocation_plan(files, chunks=12, mode="cosine")
     assert np.argsort(positions).tolist() == obvious_cosine_order(files, 12)
 
 
 @given(files=FILES, slots=st.integers(1, 9), slack=st.sampled_from([0.0, 0.05, 0.3]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_chunk_has_one_place(files: list, slots: int, slack: float) -> None:
     for mode in ("adjacency", "cosine"):
         assert sorted(relocation_plan(files, chunks=12, mode=mode).tolist()) == list(range(12))
@@ -148,7 +148,7 @@ def _moves(files: list, position: list[int], **how: object):  # type: ignore[no-
 
 
 def test_whole_units_stay() -> None:
-    # One writer, nothing twice: files run on from container to container.
+    # With one writer and nothing stored twice, files run on from container to container.
     _, moves = _moves([[0, 1, 2], [3, 4, 5, 6], [7]], list(range(8)), budget=1.0)
     assert not moves.moved.any()
 
@@ -173,7 +173,7 @@ def test_a_nearly_empty_container_is_merged_with_what_moves() -> None:
 
 
 @given(seed=st.integers(0, 10**6), flavour=st.sampled_from(["home", "registry", "checkpoints"]), writers=st.integers(1, 8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_second_round_moves_nothing(seed: int, flavour: str, writers: int) -> None:
     from armillary.storage.deduplication.layouts.placement import append_stream
 

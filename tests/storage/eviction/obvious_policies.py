@@ -1,6 +1,7 @@
-"""Every eviction policy once more, slow and obvious: lists, dictionaries and sums, nothing shared with the kernels.
+"""Every eviction policy once more, slow and obvious: with lists, dictionaries and sums, and without any code of the kernels.
 
-Lists run from old to young. `request` returns whether it was a hit; `evictions` has who left, in order; `size` has who is cached.
+Lists run from old to young. `request` returns whether it was a hit, `evictions` holds the evicted objects in order, and `size` holds the
+cached objects with their sizes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ LOOKUP, INSERT, DELETE = 0, 1, 2
 
 
 class Obvious:
+    #: The lists among which the cached objects are spread, for policies that have some.
+    queues = ()
+
     def __init__(self, capacity):
         self.capacity = capacity
         self.size = {}
@@ -18,6 +22,13 @@ class Obvious:
         self.begin()
 
     def begin(self): ...
+
+    def use(self, o): ...
+
+    def remove(self, o):
+        for queue in self.queues:
+            if o in queue:
+                queue.remove(o)
 
     def request(self, o, size=1, operation=LOOKUP):
         cached = o in self.size
@@ -54,14 +65,10 @@ class Obvious:
         return sum(self.size[o] for o in objects)
 
 
-class ObviousFifo(Obvious):
+class Fifo(Obvious):
     def begin(self):
         self.queue = []
-
-    def use(self, o): ...
-
-    def remove(self, o):
-        self.queue.remove(o)
+        self.queues = [self.queue]
 
     def admit(self, o, size):
         while self.used + size > self.capacity:
@@ -70,13 +77,13 @@ class ObviousFifo(Obvious):
         self.size[o] = size
 
 
-class ObviousLru(ObviousFifo):
+class Lru(Fifo):
     def use(self, o):
         self.queue.remove(o)
         self.queue.append(o)
 
 
-class ObviousClock(ObviousFifo):
+class Clock(Fifo):
     cap = 1
 
     def begin(self):
@@ -99,7 +106,7 @@ class ObviousClock(ObviousFifo):
         self.uses[o] = 0
 
 
-class ObviousSieve(ObviousFifo):
+class Sieve(Fifo):
     def begin(self):
         super().begin()
         self.visited = {}
@@ -133,16 +140,14 @@ class ObviousSieve(ObviousFifo):
         self.visited[o] = False
 
 
-class ObviousRandom(Obvious):
-    """The same draws (SplitMix64) and the same order of places: the last takes the place of who left."""
+class Random(Obvious):
+    """Makes the same draws (SplitMix64) in the same order of places; the last object takes the place of the evicted one."""
 
     seed = 0
 
     def begin(self):
         self.cached = []
         self.state = self.seed
-
-    def use(self, o): ...
 
     def remove(self, o):
         at = self.cached.index(o)
@@ -165,7 +170,7 @@ class ObviousRandom(Obvious):
         return (z ^ (z >> 31)) >> 32
 
 
-class ObviousLfu(Obvious):
+class Lfu(Obvious):
     def begin(self):
         self.rank = {}
         self.clock = 0
@@ -187,8 +192,8 @@ class ObviousLfu(Obvious):
         self.size[o] = size
 
 
-class ObviousBelady(Obvious):
-    """Unit sizes; `future` is the list of all objects to come, the present one first."""
+class Belady(Obvious):
+    """Takes unit sizes only; `future` is the list of all objects to come, the present one first."""
 
     def begin(self):
         self.future = []
@@ -198,30 +203,21 @@ class ObviousBelady(Obvious):
         self.future.pop(0)
         return hit
 
-    def use(self, o): ...
-
-    def remove(self, o): ...
-
     def admit(self, o, size):
         while self.used + size > self.capacity:
             self.evict(max(self.size, key=lambda v: self.future.index(v) if v in self.future else len(self.future)))
         self.size[o] = size
 
 
-class ObviousSlru(Obvious):
+class Slru(Obvious):
     segments = 4
 
     def begin(self):
-        self.segment = [[] for _ in range(min(self.segments, self.capacity))]
+        self.queues = self.segment = [[] for _ in range(min(self.segments, self.capacity))]
         self.share = self.capacity // len(self.segment)
 
     def takes(self, size):
         return size <= self.share
-
-    def remove(self, o):
-        for segment in self.segment:
-            if o in segment:
-                segment.remove(o)
 
     def use(self, o):
         level = next(k for k, segment in enumerate(self.segment) if o in segment)
@@ -248,7 +244,7 @@ class ObviousSlru(Obvious):
 
 
 class WithGhost(Obvious):
-    """What left, with its size then."""
+    """Remembers evicted objects with the size that they had."""
 
     def remember(self, ghost, o, size, most):
         if size <= most:
@@ -257,17 +253,15 @@ class WithGhost(Obvious):
             ghost[o] = size
 
 
-class ObviousTwoQ(WithGhost):
+class TwoQ(WithGhost):
     def begin(self):
-        self.a1in, self.am, self.a1out = [], [], {}
+        self.queues = self.a1in, self.am = [], []
+        self.a1out = {}
         self.in_size, self.out_size = max(1, int(0.25 * self.capacity)), int(0.5 * self.capacity)
 
     def takes(self, size):
         self.fits = size <= self.in_size
         return True
-
-    def remove(self, o):
-        (self.a1in if o in self.a1in else self.am).remove(o)
 
     def use(self, o):
         if o in self.am:
@@ -295,12 +289,10 @@ class ObviousTwoQ(WithGhost):
         self.size[o] = size
 
 
-class ObviousArc(Obvious):
+class Arc(Obvious):
     def begin(self):
-        self.t1, self.t2, self.b1, self.b2, self.p = [], [], {}, {}, 0.0
-
-    def remove(self, o):
-        (self.t1 if o in self.t1 else self.t2).remove(o)
+        self.queues = self.t1, self.t2 = [], []
+        self.b1, self.b2, self.p = {}, {}, 0.0
 
     def use(self, o):
         self.remove(o)
@@ -340,7 +332,7 @@ class ObviousArc(Obvious):
         self.size[o] = size
 
 
-class ObviousLirs(Obvious):
+class Lirs(Obvious):
     demote = False
 
     def begin(self):
@@ -431,20 +423,18 @@ class ObviousLirs(Obvious):
             self.stack.remove(self.gone.pop(0))
 
 
-class ObviousS3Fifo(WithGhost):
+class S3Fifo(WithGhost):
     threshold = 2
 
     def begin(self):
-        self.small, self.main, self.ghost, self.uses = [], [], {}, {}
+        self.queues = self.small, self.main = [], []
+        self.ghost, self.uses = {}, {}
         self.small_size, self.ghost_size = max(1, int(0.1 * self.capacity)), int(0.9 * self.capacity)
         self.has_evicted = False
 
     def takes(self, size):
         self.fits = size <= self.small_size
         return True
-
-    def remove(self, o):
-        (self.small if o in self.small else self.main).remove(o)
 
     def use(self, o):
         self.uses[o] += 1
@@ -485,7 +475,7 @@ class ObviousS3Fifo(WithGhost):
         return None
 
 
-class ObviousFifoMep(Obvious):
+class FifoMep(Obvious):
     points, cap, ghost, reinsert = (0.1, 0.2), 3, 0.9, "body"
 
     def begin(self):
@@ -494,15 +484,10 @@ class ObviousFifoMep(Obvious):
             at.append(max((at[-1] if at else 0) + 1, int(p * self.capacity)))
         ends = [0, *(p for p in at if p < self.capacity), self.capacity]
         self.share = [b - a for a, b in itertools.pairwise(ends)]
-        self.segment = [[] for _ in self.share]
+        self.queues = self.segment = [[] for _ in self.share]
         self.uses, self.place = {}, []
         #: (object, size) of every point eviction; None where the object has returned.
         self.pointed = []
-
-    def remove(self, o):
-        for segment in self.segment:
-            if o in segment:
-                segment.remove(o)
 
     def use(self, o):
         self.uses[o] = min(self.cap, self.uses[o] + 1)
@@ -568,11 +553,11 @@ class ObviousFifoMep(Obvious):
             self.segment[0 if head else body].append(v)
 
 
-class ObviousWTinyLfu(Obvious):
-    objects = None  # expected objects; the capacity with unit sizes
+class WTinyLfu(Obvious):
+    objects = None  # the number of expected objects; None stands for the capacity, with unit sizes
 
     def begin(self):
-        self.window, self.probation, self.protected = [], [], []
+        self.queues = self.window, self.probation, self.protected = [], [], []
         self.window_size = max(1, int(0.01 * self.capacity))
         self.main_size = self.capacity - self.window_size
         self.protected_size = int(0.8 * self.main_size)
@@ -603,11 +588,6 @@ class ObviousWTinyLfu(Obvious):
 
     def takes(self, size):
         return size <= max(self.window_size, self.main_size)
-
-    def remove(self, o):
-        for queue in (self.window, self.probation, self.protected):
-            if o in queue:
-                queue.remove(o)
 
     def use(self, o):
         queue = self.window if o in self.window else self.protected

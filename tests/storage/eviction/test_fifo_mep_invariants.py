@@ -21,7 +21,7 @@ def steps(policy, ids, capacity):
         yield o, state
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ids=IDS, points=POINTS, capacity=st.integers(1, 30))
 def test_once_full_every_segment_has_its_size_and_ghost_and_cache_are_disjoint(ids, points, capacity):
     policy = FifoMep(points=points)
@@ -46,7 +46,7 @@ def test_once_full_every_segment_has_its_size_and_ghost_and_cache_are_disjoint(i
             assert all(state.table("where")[v] >> 4 == q + 1 for v in queue)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(ids=IDS, points=st.sampled_from([(0.1,), (0.1, 0.2), (0.3, 0.6)]), capacity=st.integers(4, 30), ghost=st.sampled_from([0.0, 0.9]))
 def test_an_object_never_hit_leaves_after_exactly_the_first_point_many_insertions(ids, points, capacity, ghost):
     policy = FifoMep(points=points, ghost=ghost)
@@ -55,7 +55,7 @@ def test_an_object_never_hit_leaves_after_exactly_the_first_point_many_insertion
     outcome = policy.simulate(trace, capacity)
     if not ids:
         return
-    # Insertions into segment 0: misses that are not remembered. Who goes to the body is seen in a replay.
+    # Misses that are not remembered are inserted into segment 0. A replay shows which objects go to the body.
     young = np.zeros(len(ids), bool)
     filled = len(ids)
     for at, (o, state) in enumerate(steps(policy, ids, capacity)):
@@ -69,7 +69,7 @@ def test_an_object_never_hit_leaves_after_exactly_the_first_point_many_insertion
             assert young[inserted + 1 : evicted + 1].sum() == first
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ids=IDS, capacity=st.integers(1, 30), sized=st.booleans(), seed=st.integers(0, 99))
 def test_without_points_it_is_clock_with_a_two_bit_counter(ids, capacity, sized, seed):
     sizes = np.random.default_rng(seed).integers(1, 6, DISTINCT)[ids].astype(np.int64) if sized else None
@@ -90,14 +90,3 @@ def test_a_large_object_is_not_pushed_out_by_its_own_insertion():
     # 90 of 100 bytes go straight to the body, whose share is 80; the small ones before it have to make room.
     hits = FifoMep().run([1, 2, 3, 9, 9, 1], 100, [8, 8, 8, 90, 90, 8])
     assert hits.tolist() == [False, False, False, False, True, False]
-
-
-def test_claims_name_what_the_arena_has():
-    from armillary.storage.eviction.arena import eviction
-
-    assert [identifier for identifier, name, _ in eviction.claims() if name == "fifo-mep"] == [
-        f"storage/eviction/fifo-mep#{number}" for number in (1, 2, 3)
-    ]
-    for _, _, claim in eviction.claims():
-        assert claim.metric in eviction.metrics
-        assert all(baseline in eviction.techniques for baseline in claim.baselines)

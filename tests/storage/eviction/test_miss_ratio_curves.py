@@ -37,10 +37,11 @@ def test_an_lru_cache_that_grows_never_misses_more(skewed):
     assert ratios[-1] == pytest.approx(skewed.distinct / len(skewed), rel=0.1)
 
 
-def test_blocks_and_ids_give_the_same_as_the_trace(skewed):
+def test_blocks_and_ids_give_the_same_as_the_trace_and_no_request_no_miss(skewed):
     whole = Lru().miss_ratio_curve(skewed, [4000], rate=0.1)
     assert Lru().miss_ratio_curve(skewed.blocks(7001), [4000], rate=0.1) == whole
     assert Lru().miss_ratio_curve(skewed.keys[skewed.objects].astype(np.int64), [4000], rate=0.1) == whole
+    assert Lru().miss_ratio_curve(from_ids([]), [5]).miss_ratios == (0.0,)
 
 
 def test_another_seed_is_another_sample(skewed):
@@ -78,16 +79,9 @@ def test_table_and_plot(skewed):
     assert [line.name for line in figure.data] == ["Lru", "FifoMep"]
 
 
-def test_empty_trace():
-    assert Lru().miss_ratio_curve(from_ids([]), [5]).miss_ratios == (0.0,)
-
-
-@pytest.mark.parametrize("rate", [0, -1, 1.5, float("nan"), "some"])
-def test_bad_rate(rate):
-    with pytest.raises(InputError, match="rate"):
-        Lru().miss_ratio_curve([1, 2, 3], [2], rate=rate)
-
-
-def test_bad_size():
-    with pytest.raises(InputError, match="capacity"):
-        Lru().miss_ratio_curve([1, 2, 3], [0])
+@pytest.mark.parametrize(
+    ("sizes", "rate", "says"), [([0], 0.5, "capacity"), *(([2], r, "rate") for r in (0, -1, 1.5, float("nan"), "some"))]
+)
+def test_bad_sizes_and_rates(sizes, rate, says):
+    with pytest.raises(InputError, match=says):
+        Lru().miss_ratio_curve([1, 2, 3], sizes, rate=rate)

@@ -1,6 +1,4 @@
-"""Miss counts against libCacheSim, an independent simulator: equal wherever it decides by the same rules."""
-
-from pathlib import Path
+"""Miss counts equal those of libCacheSim, an independent simulator, wherever it decides by the same rules."""
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from armillary.storage.eviction.sockets.libcachesim_plugin import plugin_cache
 libcachesim = pytest.importorskip("libcachesim")
 
 RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
-SHARED = Path(__file__).parents[3] / ".." / "shared" / "data" / "cache" / "cloudPhysicsIO.oracleGeneral.bin"
 EXACT = {
     "FIFO": Fifo(), "LRU": Lru(), "Clock": Clock(), "Sieve": Sieve(), "LFU": Lfu(), "Belady": Belady(), "ARC": Arc(), "TwoQ": TwoQ(),
     "SLRU": Slru(), "S3FIFO": S3Fifo(),
@@ -54,29 +51,24 @@ def our_misses(policy, trace, capacity):
     return int(np.count_nonzero(~policy.run(trace, capacity)))
 
 
-@pytest.mark.parametrize("capacity", [20, 77, 500, 2000])
+@pytest.mark.parametrize(("unit", "capacity"), [(True, 20), (True, 77), (True, 500), (True, 2000), (False, 1500), (False, 20_011)])
 @pytest.mark.parametrize("name", EXACT)
-def test_equal_misses_with_unit_objects(name, capacity, work):
+def test_equal_misses(name, unit, capacity, work):
+    path, objects, sized = work
+    peer = getattr(libcachesim, name)(capacity, hashpower=12)
+    assert our_misses(EXACT[name], objects if unit else sized, capacity) == peer_misses(peer, path, unit)
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "parameters"),
+    [
+        (S3Fifo(small=0.2, ghost=0.5, threshold=1), "S3FIFO", {"small_size_ratio": 0.2, "ghost_size_ratio": 0.5, "move_to_main_threshold": 1}),
+        (Clock(bits=2), "Clock", {"n_bit_counter": 2}), (TwoQ(a1in=0.1, a1out=1.0), "TwoQ", {"a_in_size_ratio": 0.1, "a_out_size_ratio": 1.0}),
+    ],
+)  # fmt: skip
+def test_parameters_of_the_peer_can_be_set(policy, name, parameters, work):
     path, unit, _ = work
-    assert our_misses(EXACT[name], unit, capacity) == peer_misses(getattr(libcachesim, name)(capacity, hashpower=12), path, True)
-
-
-@pytest.mark.parametrize("capacity", [1500, 20_011])
-@pytest.mark.parametrize("name", EXACT)
-def test_equal_misses_with_bytes(name, capacity, work):
-    path, _, sized = work
-    assert our_misses(EXACT[name], sized, capacity) == peer_misses(getattr(libcachesim, name)(capacity, hashpower=12), path, False)
-
-
-@pytest.mark.parametrize("parameters", [{"small_size_ratio": 0.2, "ghost_size_ratio": 0.5, "move_to_main_threshold": 1}])
-def test_parameters_of_the_peer_can_be_set(parameters, work):
-    path, unit, _ = work
-    small, ghost, threshold = parameters.values()
-    peer = libcachesim.S3FIFO(300, hashpower=12, **parameters)
-    assert our_misses(S3Fifo(small=small, ghost=ghost, threshold=threshold), unit, 300) == peer_misses(peer, path, True)
-    assert our_misses(Clock(bits=2), unit, 300) == peer_misses(libcachesim.Clock(300, hashpower=12, n_bit_counter=2), path, True)
-    peer = libcachesim.TwoQ(300, hashpower=12, a_in_size_ratio=0.1, a_out_size_ratio=1.0)
-    assert our_misses(TwoQ(a1in=0.1, a1out=1.0), unit, 300) == peer_misses(peer, path, True)
+    assert our_misses(policy, unit, 300) == peer_misses(getattr(libcachesim, name)(300, hashpower=12, **parameters), path, True)
 
 
 @pytest.mark.parametrize("capacity", [30, 77, 500, 2000])
@@ -111,12 +103,12 @@ def test_plugin_takes_removals():
 
 
 @pytest.mark.shared_data
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared trace is not here")
 @pytest.mark.parametrize("unit", [True, False], ids=["objects", "bytes"])
 @pytest.mark.parametrize("name", EXACT)
-def test_equal_misses_on_a_real_block_trace(name, unit):
-    records = np.fromfile(SHARED, RECORD)
+def test_equal_misses_on_a_real_block_trace(name, unit, shared_data):
+    path = shared_data / "cache" / "cloudPhysicsIO.oracleGeneral.bin"
+    records = np.fromfile(path, RECORD)
     trace = from_ids(records["id"].astype(np.int64), None if unit else records["size"].astype(np.int64))
     for capacity in (48, 489, 4897) if unit else (2_029_769, 20_297_697, 202_976_972):
         peer = getattr(libcachesim, name)(capacity, hashpower=16)
-        assert our_misses(EXACT[name], trace, capacity) == peer_misses(peer, SHARED, unit)
+        assert our_misses(EXACT[name], trace, capacity) == peer_misses(peer, path, unit)

@@ -1,25 +1,10 @@
 """The kernels against slow and obvious policies, with sizes, insertions, deletions and blocks of any length."""
 
 import numpy as np
+import obvious_policies as slow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from obvious_policies import (
-    ObviousArc,
-    ObviousBelady,
-    ObviousClock,
-    ObviousFifo,
-    ObviousFifoMep,
-    ObviousLfu,
-    ObviousLirs,
-    ObviousLru,
-    ObviousRandom,
-    ObviousS3Fifo,
-    ObviousSieve,
-    ObviousSlru,
-    ObviousTwoQ,
-    ObviousWTinyLfu,
-)  # fmt: skip
 
 from armillary.storage.eviction import Arc, Belady, Clock, Fifo, FifoMep, Lfu, Lirs, Lru, Random, S3Fifo, Sieve, Slru, TwoQ, WTinyLfu
 from armillary.storage.eviction.workload import DELETE, LOOKUP, Trace
@@ -29,33 +14,35 @@ def variant(base, **attributes):
     return type(base.__name__, (base,), attributes)
 
 
-def seeded():
-    return variant(ObviousRandom, seed=int(Random().start(1).numbers[3]))
-
-
 PAIRS = {
-    "fifo": (Fifo(), ObviousFifo),
-    "lru": (Lru(), ObviousLru),
-    "clock": (Clock(), ObviousClock),
-    "clock, 3 bits": (Clock(bits=3), variant(ObviousClock, cap=7)),
-    "random": (Random(), seeded()),
-    "lfu": (Lfu(), ObviousLfu),
-    "slru": (Slru(), ObviousSlru),
-    "slru, 2 segments": (Slru(segments=2), variant(ObviousSlru, segments=2)),
-    "2q": (TwoQ(), ObviousTwoQ),
-    "lirs": (Lirs(), ObviousLirs),
-    "lirs, demoting": (Lirs(demote=True), variant(ObviousLirs, demote=True)),
-    "arc": (Arc(), ObviousArc),
-    "w-tinylfu": (WTinyLfu(object_bytes=2**40), variant(ObviousWTinyLfu, objects=None)),
-    "sieve": (Sieve(), ObviousSieve),
-    "s3-fifo": (S3Fifo(), ObviousS3Fifo),
-    "s3-fifo, threshold 1": (S3Fifo(threshold=1), variant(ObviousS3Fifo, threshold=1)),
-    "fifo-mep": (FifoMep(), ObviousFifoMep),
-    "fifo-mep, wide points": (FifoMep(points=(0.3, 0.5, 0.8)), variant(ObviousFifoMep, points=(0.3, 0.5, 0.8))),
-    "fifo-mep, to the head": (FifoMep(points=(0.4,), reinsert="head"), variant(ObviousFifoMep, points=(0.4,), reinsert="head")),
-    "fifo-mep, no ghost": (FifoMep(ghost=0.0, cap=1), variant(ObviousFifoMep, ghost=0.0, cap=1)),
+    "fifo": (Fifo(), slow.Fifo),
+    "lru": (Lru(), slow.Lru),
+    "clock": (Clock(), slow.Clock),
+    "clock, 3 bits": (Clock(bits=3), variant(slow.Clock, cap=7)),
+    "random": (Random(), variant(slow.Random, seed=int(Random().start(1).numbers[3]))),
+    "lfu": (Lfu(), slow.Lfu),
+    "slru": (Slru(), slow.Slru),
+    "slru, 2 segments": (Slru(segments=2), variant(slow.Slru, segments=2)),
+    "2q": (TwoQ(), slow.TwoQ),
+    "lirs": (Lirs(), slow.Lirs),
+    "lirs, demoting": (Lirs(demote=True), variant(slow.Lirs, demote=True)),
+    "arc": (Arc(), slow.Arc),
+    "w-tinylfu": (WTinyLfu(object_bytes=2**40), variant(slow.WTinyLfu, objects=None)),
+    "sieve": (Sieve(), slow.Sieve),
+    "s3-fifo": (S3Fifo(), slow.S3Fifo),
+    "s3-fifo, threshold 1": (S3Fifo(threshold=1), variant(slow.S3Fifo, threshold=1)),
+    "fifo-mep": (FifoMep(), slow.FifoMep),
+    "fifo-mep, wide points": (FifoMep(points=(0.3, 0.5, 0.8)), variant(slow.FifoMep, points=(0.3, 0.5, 0.8))),
+    "fifo-mep, to the head": (FifoMep(points=(0.4,), reinsert="head"), variant(slow.FifoMep, points=(0.4,), reinsert="head")),
+    "fifo-mep, no ghost": (FifoMep(ghost=0.0, cap=1), variant(slow.FifoMep, ghost=0.0, cap=1)),
 }
 EACH = pytest.mark.parametrize("name", PAIRS)
+
+
+def pair(name, sized):
+    """A policy and its reference; in bytes, both W-TinyLFUs expect a single object."""
+    policy, obvious = PAIRS[name]
+    return policy, variant(obvious, objects=1) if name == "w-tinylfu" and sized else obvious
 
 
 @st.composite
@@ -88,42 +75,29 @@ def compare(policy, obvious, trace, capacity):
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
-@given(trace=traces(sized=False), capacity=st.integers(1, 30))
-def test_unit_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
-    policy, obvious = PAIRS[name]
-    reference, outcome = compare(policy, obvious, trace, capacity)
+@pytest.mark.parametrize("sized", [False, True], ids=["objects", "bytes"])
+@settings(max_examples=15)
+@given(data=st.data())
+def test_the_kernel_agrees_with_the_obvious_policy(name, sized, data):
+    trace, capacity = data.draw(traces(sized)), data.draw(st.integers(1, 300 if sized else 30))
+    reference, outcome = compare(*pair(name, sized), trace, capacity)
     if name.startswith("fifo-mep"):
         assert outcome.evictions.place.tolist() == reference.place
 
 
 @EACH
-@settings(max_examples=15, deadline=None)
-@given(trace=traces(sized=True), capacity=st.integers(1, 300))
-def test_bytes_kernel_agrees_with_the_obvious_policy(name, trace, capacity):
-    policy, obvious = PAIRS[name]
-    if name == "w-tinylfu":
-        obvious = variant(obvious, objects=1)
-    compare(policy, obvious, trace, capacity)
-
-
-@EACH
 def test_long_traces_that_fill_every_ring_many_times(name):
-    policy, obvious = PAIRS[name]
     rng = np.random.default_rng(5)
     ids = np.minimum(rng.geometric(0.02, 2500) - 1, 299).astype(np.int32)
     operations = rng.choice(3, 2500, p=[0.9, 0.05, 0.05]).astype(np.uint8)
-    compare(policy, obvious, Trace(ids, 300, None, operations), 40)
-    sizes = rng.integers(1, 12, 300)[ids]
-    if name == "w-tinylfu":
-        obvious = variant(obvious, objects=1)
-    compare(policy, obvious, Trace(ids, 300, sizes, operations), 1200)
+    compare(*pair(name, False), Trace(ids, 300, None, operations), 40)
+    compare(*pair(name, True), Trace(ids, 300, rng.integers(1, 12, 300)[ids], operations), 1200)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_belady_agrees_with_a_search_of_the_future(trace, capacity):
-    reference = ObviousBelady(capacity)
+    reference = slow.Belady(capacity)
     reference.future = trace.objects.tolist()
     operations = np.full(len(trace), LOOKUP) if trace.operations is None else trace.operations
     expected = [reference.request(o, 1, operation) for o, operation in zip(trace.objects.tolist(), operations.tolist())]
@@ -149,7 +123,7 @@ def heap_is_in_order(trace, capacity):
 
 
 @EACH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30))
 def test_nothing_beats_belady(name, trace, capacity):
     trace = Trace(trace.objects, trace.distinct)
@@ -157,7 +131,7 @@ def test_nothing_beats_belady(name, trace, capacity):
 
 
 @EACH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data(), sized=st.booleans())
 def test_blocks_of_any_length_give_the_same_as_the_whole(name, data, sized):
     trace = data.draw(traces(sized=sized))
@@ -172,7 +146,7 @@ def test_blocks_of_any_length_give_the_same_as_the_whole(name, data, sized):
 
 
 @EACH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(trace=traces(sized=False), capacity=st.integers(1, 30), cut=st.integers(0, 250))
 def test_what_comes_later_does_not_change_earlier_hits(name, trace, capacity, cut):
     policy = PAIRS[name][0]
@@ -181,7 +155,7 @@ def test_what_comes_later_does_not_change_earlier_hits(name, trace, capacity, cu
 
 
 @EACH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(trace=traces(sized=True), capacity=st.integers(1, 200), seed=st.integers(0, 9))
 def test_names_of_objects_do_not_matter(name, trace, capacity, seed):
     if name == "w-tinylfu":
@@ -193,7 +167,7 @@ def test_names_of_objects_do_not_matter(name, trace, capacity, seed):
 
 
 @EACH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(trace=traces(sized=True), capacity=st.integers(1, 200))
 def test_evictions_follow_insertions(name, trace, capacity):
     evictions = PAIRS[name][0].simulate(trace, capacity).evictions

@@ -1,24 +1,23 @@
-"""Trace files from strangers: a bad one is one line that names the file and the line; nothing else ever escapes."""
+"""A bad trace file from a stranger ends in one line that names the file and the line, and in nothing else."""
 
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 import warnings
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.storage.eviction.readers import open_trace
 
-MSR = "128166372003061629,web,0,Read,4096,8192,100\n"
-ALIBABA = "3,R,0,4097,1577808000000000\n"
-TENCENT = "1538323200,8,8,0,1283\n"
-TWITTER = "0,k:1,3,97,1,get,0\n"
+MSR = b"128166372003061629,web,0,Read,4096,8192,100\n"
+ALIBABA = b"3,R,0,4097,1577808000000000\n"
+TENCENT = b"1538323200,8,8,0,1283\n"
+TWITTER = b"0,k:1,3,97,1,get,0\n"
 
 
 def record(one, size=1, following=-1):
@@ -41,12 +40,7 @@ def refused(path, **options):
         ("t.csv", b"", {}, "t.csv: found an empty file"),
         ("t.csv", b"\n\n  \n", {}, "t.csv: found only blank lines"),
         ("t.csv", b"id,size\n", {}, "t.csv: found no request"),
-        (
-            "t.oracleGeneral",
-            record(1) + b"\0" * 23,
-            {},
-            "t.oracleGeneral: found 47 bytes, 23 after record 1; expected a multiple of 24",
-        ),
+        ("t.oracleGeneral", record(1) + b"\0" * 23, {}, "t.oracleGeneral: found 47 bytes, 23 after record 1; expected a multiple of 24"),
         ("t.oracleGeneral", record(1), {"columns": "id=0"}, "expected them with csv only"),
         ("t.csv", b"1,2,3\n4,5\n", {"columns": "id=2"}, "t.csv:2: found 2 columns; expected at least 3"),
         ("t.csv", b"\n1,2,3\n\n4,5\n", {"columns": "id=2"}, "t.csv:4: found 2 columns"),
@@ -87,33 +81,20 @@ def refused(path, **options):
         ("t.txt", b"5\r7\r", {}, "t.txt:1: found the byte 0x0d"),
         ("t.txt", b"x" * 70_000, {}, "t.txt:1: found a line of more than 65536 bytes"),
         ("t.txt", b"5\n" + b"7" * 70_000 + b"\n", {}, "t.txt:2: found a line of more than 65536 bytes"),
-        ("t.txt.gz", gzip.compress(b"5\n" * 100, mtime=0)[:-9], {}, "t.txt.gz: found the end of the file within its gzip data"),
-        ("t.txt.zst", zstandard.compress(b"5\n" * 100)[:-3], {}, "t.txt.zst: found the end of the file within its Zstandard data"),
         ("t.oracleGeneral.zst", zstandard.compress(record(1) + b"xyz"), {}, "found 27 bytes, 3 after record 1"),
         ("t.oracleGeneral.zst", zstandard.compress(b""), {}, "found no request"),
         ("t.txt.gz", b"5\n7\n", {}, "t.txt.gz: found no gzip data"),
         ("t.txt.zst", b"5\n7\n9\n11\n13\n", {}, "t.txt.zst: found no Zstandard data"),
-        ("t.txt.zst", zstandard.compress(b"5\n") + b"trailing", {}, "t.txt.zst: found damaged Zstandard data"),
-        (
-            "t.csv",
-            TWITTER.encode() + b"0,k:1,3,9,1,steal,0\n",
-            {"format": "twitter"},
-            't.csv:2: column "op": found "steal"; expected one of',
-        ),
-        ("t.csv", TWITTER.encode() * 30 + b"0,k:1,3,97,1,steal,0\n", {}, 't.csv:31: column "op": found "steal"'),
-        ("t.csv", TWITTER.encode() + b"0,k:1,3,97,1,get\n", {"format": "twitter"}, "t.csv:2: found 6 columns; expected 7"),
-        ("t.csv", TWITTER.encode() + b"0,,3,97,1,get,0\n", {"format": "twitter"}, 't.csv:2: column "key": found ""'),
-        ("t.csv", TWITTER.encode(), {"format": "twitter", "columns": "id=1"}, "expected them with csv only"),
-        (
-            "t.csv",
-            MSR.encode() + b"1,web,0,Trim,0,1,1\n",
-            {"format": "msr"},
-            't.csv:2: column "op": found "Trim"; expected one of read',
-        ),
-        ("t.csv", MSR.encode() + b"1,web,0,Read,-4096,1,1\n", {"format": "msr"}, 't.csv:2: column "offset": found "-4096"'),
-        ("t.csv", ALIBABA.encode() + b"3,R,0,x,1\n", {"format": "alibaba"}, 't.csv:2: column "length": found "x"'),
-        ("t.csv", TENCENT.encode() + b"1,18014398509481984,8,0,3\n", {"format": "tencent"}, 't.csv:2: column "offset"'),
-        ("t.csv", TENCENT.encode() + b"1,8,8,2,3\n", {"format": "tencent"}, 'column "op": found "2"; expected one of 0, 1'),
+        ("t.csv", TWITTER + b"0,k:1,3,9,1,steal,0\n", {"format": "twitter"}, 't.csv:2: column "op": found "steal"; expected one of'),
+        ("t.csv", TWITTER * 30 + b"0,k:1,3,97,1,steal,0\n", {}, 't.csv:31: column "op": found "steal"'),
+        ("t.csv", TWITTER + b"0,k:1,3,97,1,get\n", {"format": "twitter"}, "t.csv:2: found 6 columns; expected 7"),
+        ("t.csv", TWITTER + b"0,,3,97,1,get,0\n", {"format": "twitter"}, 't.csv:2: column "key": found ""'),
+        ("t.csv", TWITTER, {"format": "twitter", "columns": "id=1"}, "expected them with csv only"),
+        ("t.csv", MSR + b"1,web,0,Trim,0,1,1\n", {"format": "msr"}, 't.csv:2: column "op": found "Trim"; expected one of read'),
+        ("t.csv", MSR + b"1,web,0,Read,-4096,1,1\n", {"format": "msr"}, 't.csv:2: column "offset": found "-4096"'),
+        ("t.csv", ALIBABA + b"3,R,0,x,1\n", {"format": "alibaba"}, 't.csv:2: column "length": found "x"'),
+        ("t.csv", TENCENT + b"1,18014398509481984,8,0,3\n", {"format": "tencent"}, 't.csv:2: column "offset"'),
+        ("t.csv", TENCENT + b"1,8,8,2,3\n", {"format": "tencent"}, 'column "op": found "2"; expected one of 0, 1'),
         ("t.dat", b"1\n", {}, "found an ending that does not tell the format"),
     ],
 )
@@ -126,15 +107,8 @@ def test_refused_in_one_line(tmp_path, name, content, options, says):
         assert name in line
 
 
-def test_no_such_file_a_directory_a_pipe_and_no_path(tmp_path):
-    assert "no such file" in refused(tmp_path / "t.csv")
-    (tmp_path / "d.csv").mkdir()
-    assert "found a folder" in refused(tmp_path / "d.csv")
-    os.mkfifo(tmp_path / "p.csv")
-    assert "found a FIFO" in refused(tmp_path / "p.csv")
-    assert "no such file" in refused("nul\0.csv") or "cannot be read" in refused("nul\0.csv")
+def test_no_path_at_all():
     assert "expected the path" in refused(7)
-    assert "cannot be read" in refused("x" * 5000 + ".csv")
 
 
 def test_names_with_control_characters_are_made_visible(tmp_path):
@@ -147,25 +121,20 @@ SOUND = {
     "csv": ("t.csv", b"id,size,time\n" + b"".join(b"%d,%d,%d.5\n" % (i % 7, i + 1, i) for i in range(30)), {}),
     "csv-map": ("t.csv", b'"a b",set,10\nc,get,20\n"x,""y",delete,0\n' * 4, {"columns": "key=0,op=1,size=2"}),
     "text": ("t.txt", b"17\n4\n9223372036854775807\n17\r\n0\n", {}),
-    "twitter": ("t.csv", TWITTER.encode() * 3 + b"5,abcdefghij,10,0,3,set,60\n", {}),
-    "msr": ("t.csv", MSR.encode() * 3 + b"1,usr,1,Write,512,70000,5\n", {"block": 2**20}),
-    "alibaba": ("t.csv", ALIBABA.encode() * 3, {"block": 2**20}),
-    "tencent": ("t.csv", TENCENT.encode() * 3, {"block": 2**20, "format": "tencent"}),
+    "twitter": ("t.csv", TWITTER * 3 + b"5,abcdefghij,10,0,3,set,60\n", {}),
+    "msr": ("t.csv", MSR * 3 + b"1,usr,1,Write,512,70000,5\n", {"block": 2**20}),
+    "alibaba": ("t.csv", ALIBABA * 3, {"block": 2**20}),
+    "tencent": ("t.csv", TENCENT * 3, {"block": 2**20, "format": "tencent"}),
     "gzip": ("t.csv.gz", gzip.compress(b"id,size\n" + b"5,10\n6,11\n" * 20, mtime=0), {}),
     "zstd": ("t.csv.zst", zstandard.compress(b"id,size\n" + b"5,10\n6,11\n" * 20), {}),
     "oracle-zstd": ("t.oracleGeneral.bin.zst", zstandard.compress(b"".join(record(i % 3, 9) for i in range(9))), {}),
 }
 
 AWKWARD = [b",", b"\n", b'"', b"\r\n", b"-", b"nan", b"99999999999999999999", b"\0", b"\xff\xfe", b"\t", b"1" * 25]
-edits = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "insert", "cut", "end"]),
-        st.integers(0, 2**16),
-        st.one_of(st.binary(max_size=6), st.sampled_from(AWKWARD)),
-    ),
-    min_size=1,
-    max_size=6,
+edit = st.tuples(
+    st.sampled_from(["put", "insert", "cut", "end"]), st.integers(0, 2**16), st.one_of(st.binary(max_size=6), st.sampled_from(AWKWARD))
 )
+edits = st.lists(edit, min_size=1, max_size=6)
 
 
 def edited(content, changes):
@@ -180,21 +149,14 @@ def edited(content, changes):
 
 
 @pytest.mark.parametrize("kind", SOUND)
-def test_the_sound_files_of_the_fuzz_are_sound(tmp_path, kind):
-    name, content, options = SOUND[kind]
-    (tmp_path / name).write_bytes(content)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        assert len(open_trace(tmp_path / name, **options).load()) >= 3
-
-
-@pytest.mark.parametrize("kind", SOUND)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(changes=[])
 @given(changes=edits)
 def test_a_damaged_file_is_read_or_refused(tmp_path, kind, changes):
     name, content, options = SOUND[kind]
     path = tmp_path / name
     path.write_bytes(edited(content, changes))
+    said = ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
@@ -202,8 +164,8 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, kind, changes):
         except InputError as refusal:
             said = str(refusal)
         else:
-            said = ""
             assert trace.objects.min() >= 0
             assert trace.objects.max() == trace.distinct - 1
             assert trace.sizes is None or trace.sizes.min() >= 1
     assert "\n" not in said
+    assert changes or (not said and len(trace) >= 3), "the file without damage is sound"

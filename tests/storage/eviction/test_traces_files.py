@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,6 @@ from armillary.errors import InputError
 from armillary.storage.eviction.readers import open_trace, stream, trace_file
 from armillary.storage.eviction.readers.fields import NO_DELIMITER, split
 from armillary.storage.eviction.workload import from_ids
-
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "cache"
 
 
 def save(folder, name, content):
@@ -46,53 +43,43 @@ def seen(trace):
     return trace.objects.tolist(), None if trace.sizes is None else trace.sizes.tolist()
 
 
+TWITTER = """0,k:1,3,97,1,get,0\n0,k:2,3,0,1,set,600\n1,k:1,3,97,2,gets,0\n2,k:2,3,0,1,delete,0
+2,K:1,3,7,1,add,5\n2,k:1,3,7,1,replace,5\n2,k:1,3,7,1,incr,5\n"""
+MSR = """128166372003061629,web,0,Read,4096,8192,100\n128166372003061630,web,1,Write,4096,1,100
+128166372003061631,web,0,read,8191,2,9\n"""
+ALIBABA = "3,R,0,4097,1577808000000000\n3,W,4096,4096,1577808000000001\n4,R,0,512,1577808000000002\n"
+TENCENT = "1538323200,8,8,0,1283\n1538323200,15,2,1,1283\n1538323201,0,1,0,7\n"
+
+
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
-class TestByHand:
-    def test_oracle_general(self, tmp_path, ending):
-        data = oracle_bytes([9, 2**64 - 1, 9, 4], [10, 20, 10, 2**32 - 1])  # hashed ids use all 64 bits
-        for name in ("t.oracleGeneral", "t.oracleGeneral.bin"):
-            file = open_trace(save(tmp_path, name + ending, data))
-            trace = file.load()
-            assert file.requests == (None if ending else 4)
-            assert seen(trace) == ([0, 1, 0, 2], [10, 20, 10, 2**32 - 1])
-            assert trace.keys.tolist() == [9, 2**64 - 1, 4]
-            assert trace.next_access().tolist() == [2, 4, 4, 4]
+@pytest.mark.parametrize(
+    ("name", "content", "options", "format", "objects", "sizes"),
+    [
+        ("t.csv", "0.5,77,100\n1e1,5,200\n-3,77,100\n", {"columns": "time=0,id=1,size=2"}, "csv", [0, 1, 0], [100, 200, 100]),
+        ("n.txt", "77\n5\n77", {}, "text", [0, 1, 0], None), ("w.txt", "/a,b\n/c d\n/a,b\n", {}, "text", [0, 1, 0], None),
+        ("t.csv", TWITTER, {}, "twitter", [0, 1, 0, 1, 2, 0, 0], [100, 3, 100, 3, 10, 10, 10]), ("t.csv", MSR, {}, "msr", [0, 1, 2, 0, 1], None),
+        ("t.csv", ALIBABA, {}, "alibaba", [0, 1, 1, 2], None), ("t.csv", TENCENT, {"format": "tencent"}, "tencent", [0, 0, 1, 2], None),
+    ],
+)  # fmt: skip
+def test_text_by_hand(tmp_path, name, content, options, format, objects, sizes, ending):
+    file = open_trace(save(tmp_path, name + ending, content), **options)
+    trace = file.load()
+    assert file.format == format
+    assert seen(trace) == (objects, sizes)
+    assert trace.keys is None or trace.keys.tolist() == [77, 5]
+    assert (None if trace.operations is None else trace.operations.tolist()) == ([0, 1, 0, 2, 1, 1, 1] if format == "twitter" else None)
 
-    def test_csv_with_a_map(self, tmp_path, ending):
-        path = save(tmp_path, "t.csv" + ending, "0.5,77,100\n1e1,5,200\n-3,77,100\n")
-        trace = open_trace(path, columns="time=0,id=1,size=2").load()
-        assert seen(trace) == ([0, 1, 0], [100, 200, 100])
-        assert trace.keys.tolist() == [77, 5]
 
-    def test_plain_ids(self, tmp_path, ending):
-        assert seen(open_trace(save(tmp_path, "n.txt" + ending, "5\n7\n5")).load()) == ([0, 1, 0], None)
-        assert seen(open_trace(save(tmp_path, "w.txt" + ending, "/a,b\n/c d\n/a,b\n")).load()) == ([0, 1, 0], None)
-
-    def test_twitter(self, tmp_path, ending):
-        rows = "0,k:1,3,97,1,get,0\n0,k:2,3,0,1,set,600\n1,k:1,3,97,2,gets,0\n2,k:2,3,0,1,delete,0\n"
-        rows += "2,K:1,3,7,1,add,5\n2,k:1,3,7,1,replace,5\n2,k:1,3,7,1,incr,5\n"
-        file = open_trace(save(tmp_path, "t.csv" + ending, rows))
-        trace = file.load()
-        assert file.format == "twitter"
-        assert seen(trace) == ([0, 1, 0, 1, 2, 0, 0], [100, 3, 100, 3, 10, 10, 10])
-        assert trace.operations.tolist() == [0, 1, 0, 2, 1, 1, 1]
-
-    def test_msr(self, tmp_path, ending):
-        rows = "128166372003061629,web,0,Read,4096,8192,100\n128166372003061630,web,1,Write,4096,1,100\n"
-        rows += "128166372003061631,web,0,read,8191,2,9\n"
-        file = open_trace(save(tmp_path, "t.csv" + ending, rows))
-        assert file.format == "msr"
-        assert seen(file.load()) == ([0, 1, 2, 0, 1], None)
-
-    def test_alibaba(self, tmp_path, ending):
-        rows = "3,R,0,4097,1577808000000000\n3,W,4096,4096,1577808000000001\n4,R,0,512,1577808000000002\n"
-        file = open_trace(save(tmp_path, "t.csv" + ending, rows))
-        assert file.format == "alibaba"
-        assert seen(file.load()) == ([0, 1, 1, 2], None)
-
-    def test_tencent(self, tmp_path, ending):
-        path = save(tmp_path, "t.csv" + ending, "1538323200,8,8,0,1283\n1538323200,15,2,1,1283\n1538323201,0,1,0,7\n")
-        assert seen(open_trace(path, format="tencent").load()) == ([0, 0, 1, 2], None)
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("name", ["t.oracleGeneral", "t.oracleGeneral.bin"])
+def test_records_by_hand(tmp_path, name, ending):
+    data = oracle_bytes([9, 2**64 - 1, 9, 4], [10, 20, 10, 2**32 - 1])  # hashed ids use all 64 bits
+    file = open_trace(save(tmp_path, name + ending, data))
+    trace = file.load()
+    assert file.requests == (None if ending else 4)
+    assert seen(trace) == ([0, 1, 0, 2], [10, 20, 10, 2**32 - 1])
+    assert trace.keys.tolist() == [9, 2**64 - 1, 4]
+    assert trace.next_access().tolist() == [2, 4, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +106,18 @@ def test_tables_written_in_many_ways(tmp_path, content, options):
     assert seen(open_trace(save(tmp_path, "t.csv", content), **options).load()) == ([0, 1, 0], [10, 20, 10])
 
 
-def test_one_column_may_have_two_roles(tmp_path):
-    assert seen(open_trace(save(tmp_path, "t.csv", "5,1\n7,1\n5,1\n"), columns="id=0,size=0").load()) == ([0, 1, 0], [5, 7, 5])
-
-
-def test_ids_are_numbers_or_text_by_the_look_of_the_first(tmp_path):
-    assert seen(open_trace(save(tmp_path, "t.txt", "7\n007\n")).load()) == ([0, 0], None)
-    assert seen(open_trace(save(tmp_path, "t.txt", "7\n007\nx\n")).load()) == ([0, 1, 2], None)
-    assert seen(open_trace(save(tmp_path, "t.csv", "7,1\n007,1\n"), columns="key=0").load()) == ([0, 1], None)
+@pytest.mark.parametrize(
+    ("name", "content", "options", "objects", "sizes"),
+    [
+        ("t.csv", "5,1\n7,1\n5,1\n", {"columns": "id=0,size=0"}, [0, 1, 0], [5, 7, 5]),  # one column may have two roles
+        ("t.txt", "7\n007\n", {}, [0, 0], None),  # ids are numbers or text by the look of the first ones
+        ("t.txt", "7\n007\nx\n", {}, [0, 1, 2], None),
+        ("t.csv", "7,1\n007,1\n", {"columns": "key=0"}, [0, 1], None),
+        ("t.csv", "1,ab,c,Read,0,1,0\n1,a,bc,Read,0,1,0\n1,ab,c,Read,0,1,0\n", {}, [0, 1, 0], None),  # the volume is part of an id
+    ],
+)
+def test_which_requests_are_for_the_same_object(tmp_path, name, content, options, objects, sizes):
+    assert seen(open_trace(save(tmp_path, name, content), **options).load()) == (objects, sizes)
 
 
 def test_block_size_and_the_longest_request(tmp_path):
@@ -149,11 +140,6 @@ def test_each_of_the_two_hashes_tells_texts_apart_by_itself(tmp_path, text):
     assert np.array_equal(one, again)
     assert not np.intersect1d(one, two).size
     assert not np.intersect1d(again, other).size  # even with one seed the two have nothing in common
-
-
-def test_a_volume_is_part_of_an_id(tmp_path):
-    rows = "1,ab,c,Read,0,1,0\n1,a,bc,Read,0,1,0\n1,ab,c,Read,0,1,0\n"
-    assert seen(open_trace(save(tmp_path, "t.csv", rows)).load()) == ([0, 1, 0], None)
 
 
 def test_sizes_of_zero_are_one_and_said_once(tmp_path):
@@ -218,13 +204,6 @@ def test_a_csv_has_no_future_in_a_stream(tmp_path):
         next(open_trace(save(tmp_path, "t.txt", "1\n1\n")).blocks()).next_access()
 
 
-def test_several_zstd_frames_and_gzip_members(tmp_path):
-    (tmp_path / "t.txt.zst").write_bytes(zstandard.compress(b"1\n2\n1") + zstandard.compress(b"\n3\n"))
-    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"1\n2\n1") + gzip.compress(b"\n3\n"))
-    for name in ("t.txt.zst", "t.txt.gz"):
-        assert seen(open_trace(tmp_path / name).load()) == ([0, 1, 0, 2], None)
-
-
 def test_a_bomb_is_read_in_small_pieces(tmp_path):
     path = save(tmp_path, "t.txt.zst", b"1\n" * 2**25 + b"x")
     largest = max(len(text) for text, _ in stream.whole_lines(path))
@@ -239,10 +218,11 @@ def test_loading_stops_at_its_limit(tmp_path):
         open_trace(path).load(most=100_000)
 
 
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 cells = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp")), min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@FUZZ
 @given(rows=st.lists(st.tuples(cells, st.integers(1, 2**40), cells), min_size=1, max_size=30), delimiter=st.sampled_from(",\t;|"))
 def test_like_pythons_own_csv_reader(tmp_path, rows, delimiter):
     text = io.StringIO()
@@ -255,7 +235,7 @@ def test_like_pythons_own_csv_reader(tmp_path, rows, delimiter):
     assert seen(trace) == seen(expected)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@FUZZ
 @given(
     rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=20),
     block=st.sampled_from([512, 4096, 5000]),
@@ -267,11 +247,10 @@ def test_blocks_touched_by_brute_force(tmp_path, rows, block):
 
 
 @pytest.mark.shared_data
-@pytest.mark.skipif(not DATA.is_dir(), reason="the real files are not beside the checkout")
 @pytest.mark.parametrize("columns", ["", "time=1,id=4,size=3", "time=time,id=lbn,size=size"])
-def test_cloudphysics_as_csv_and_as_records_is_one_trace(columns):
-    binary = open_trace(DATA / "cloudPhysicsIO.oracleGeneral.bin")
-    table = open_trace(DATA / "cloudPhysicsIO.csv", columns=columns).load()
+def test_cloudphysics_as_csv_and_as_records_is_one_trace(columns, shared_data):
+    binary = open_trace(shared_data / "cache" / "cloudPhysicsIO.oracleGeneral.bin")
+    table = open_trace(shared_data / "cache" / "cloudPhysicsIO.csv", columns=columns).load()
     trace = binary.load()
     assert (len(trace), trace.distinct) == (113_872, 48_974)
     assert np.array_equal(trace.objects, table.objects)

@@ -15,19 +15,11 @@ from armillary.storage.eviction.workload import Block, from_ids
 @pytest.mark.parametrize(
     "ids",
     [
-        [30, 10, 30, 20],
-        np.array([30, 10, 30, 20], np.int8),
-        np.array([30, 10, 30, 20], np.uint64),
-        np.array([[30, 0], [10, 0], [30, 0], [20, 0]])[:, 0],
-        np.array([30, 10, 30, 20], ">i4"),
-        pl.Series([30, 10, 30, 20]),
-        pl.Series(["x", "", "x", "é"]),
-        ["x", "", "x", "é"],
-        (b"x", b"y", b"x", b"z"),
-        np.array(["x", "yy", "x", "z"]),
-        pl.Series(["x", "y", "x", "z"], dtype=pl.Categorical),
+        [30, 10, 30, 20], np.array([30, 10, 30, 20], np.int8), np.array([30, 10, 30, 20], np.uint64), np.array([30, 10, 30, 20], ">i4"),
+        np.array([[30, 0], [10, 0], [30, 0], [20, 0]])[:, 0], pl.Series([30, 10, 30, 20]), pl.Series(["x", "", "x", "é"]), ["x", "", "x", "é"],
+        (b"x", b"y", b"x", b"z"), np.array(["x", "yy", "x", "z"]), pl.Series(["x", "y", "x", "z"], dtype=pl.Categorical),
     ],
-)
+)  # fmt: skip
 def test_every_kind_of_id(ids):
     trace = from_ids(ids)
     assert trace.objects.tolist() == [0, 1, 0, 2]

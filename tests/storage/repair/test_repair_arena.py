@@ -1,4 +1,4 @@
-"""The arena at its smallest: what its metrics mean, and which cases it has."""
+"""The arena at its smallest scale: the meaning of its metrics, and its cases."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ HEX = frozenset("0123456789abcdef")
 
 
 class Numbered:
-    """Numbers and sizes of the chunks so far."""
+    """The numbers and sizes of the chunks so far."""
 
     def __init__(self) -> None:
         self.numbers: dict[bytes, int] = {}
-        #: Bytes of each chunk.
+        #: The bytes of each chunk.
         self.sizes: list[int] = []
 
     def number(self, name: bytes, size: int) -> int:

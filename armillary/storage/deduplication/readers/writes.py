@@ -17,13 +17,10 @@ from ..workload import NVME, Devices, Updates, Workload
 from .fingerprints import HEX, Numbered
 
 COLUMNS = (
-    Column("time", "time", not_decreasing=True),
-    Column("client", "str"),
-    Column("file", "str"),
-    Column("offset", "int", unit="bytes", least=0, most=1 << 62),
-    Column("length", "int", unit="bytes", least=1, most=1 << 30),
+    Column("time", "time", not_decreasing=True), Column("client", "str"), Column("file", "str"),
+    Column("offset", "int", unit="bytes", least=0, most=1 << 62), Column("length", "int", unit="bytes", least=1, most=1 << 30),
     Column("fingerprint", "str"),
-)
+)  # fmt: skip
 _ROWS = 200_000_000
 FIU_BLOCK, FIU_EXTENT = 4096, 1 << 20
 #: (row, file, offset, length, fingerprint)
@@ -33,7 +30,7 @@ Error = Callable[[int, str], InputError]
 
 
 def read_trace(path: str | os.PathLike[str], *, chunk: int = 16384, devices: Devices = NVME) -> Workload:
-    """Writes in a table (CSV, JSON lines or Parquet) with columns time, client, file, offset, length, fingerprint (hex).
+    """Reads writes from a table (CSV, JSON lines or Parquet) with columns time, client, file, offset, length, fingerprint (hex).
 
     The first write of a file's extent creates it, and a later one of the same extent is an update. Extents that overlap in another way
     are refused.
@@ -43,7 +40,7 @@ def read_trace(path: str | os.PathLike[str], *, chunk: int = 16384, devices: Dev
 
 
 def read_fiu(path: str | os.PathLike[str], *, devices: Devices = NVME) -> Workload:
-    """SNIA's FIU IODedup text `ts_ns pid process lba size_512 W|R major minor md5`, of which the writes of 4 KiB blocks count.
+    """Reads SNIA's FIU IODedup text `ts_ns pid process lba size_512 W|R major minor md5`, of which the writes of 4 KiB blocks count.
 
     The 1 MiB of addresses in which one process writes is taken as a file.
     """
@@ -91,7 +88,7 @@ def _fingerprint(text: str, digits: int | None) -> bytes | str:
 
 
 def _from_writes(rows: Iterable[Write], error: Error, chunk: int, devices: Devices) -> Workload:
-    """Files made of extents: their first writes are the stream, and everything that is written again is one round of updates."""
+    """Makes files of extents; their first writes are the stream, and everything that is written again is one round of updates."""
     numbered = Numbered()
     #: file to offset to (length, chunk, place in the stream, row).
     files: dict[str, dict[int, tuple[int, int, int, int]]] = {}

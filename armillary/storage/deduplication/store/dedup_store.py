@@ -310,7 +310,7 @@ class Log:
         return place
 
     def add(self, data: bytes | memoryview, ends: np.ndarray) -> list[int]:
-        """Numbers of the chunks of `data`, each pinned once; those that are new are written."""
+        """The numbers of the chunks of `data`, each pinned once; new chunks are written."""
         array, view = np.frombuffer(data, np.uint8), memoryview(data)
         sums = crc32c_pieces(array, ends).tolist()
         begins = [0, *ends.tolist()]
@@ -361,7 +361,7 @@ class Log:
         self.store.index.drop(i for i in dead if not self.pins[i])
 
     def unpin(self, ids: Iterable[int], *, committed: bool) -> None:
-        """A writer is done with these references."""
+        """Ends a writer's hold on these references."""
         counted = Counter(ids)
         self.pins.subtract(counted)
         self.pins += Counter()

@@ -206,12 +206,12 @@ class Index:
         self._database.executemany("INSERT OR REPLACE INTO recipes VALUES (?, ?, ?, ?)", rows)
 
     def remove_file(self, file: int) -> None:
-        """A file and its recipe leave the index."""
+        """Removes a file and its recipe from the index."""
         self._database.execute("DELETE FROM recipes WHERE file = ?", (file,))
         self._database.execute("DELETE FROM files WHERE id = ?", (file,))
 
     def promise(self, place: Place, data: bytes) -> None:
-        """Slot bytes that belong at `place` once this transaction is over."""
+        """Keeps the slot bytes that belong at `place` once this transaction is over."""
         self._database.execute("INSERT OR REPLACE INTO redo VALUES (?, ?, ?, ?)", (place.container, place.slot, place.offset, data))
 
     def promised(self) -> list[tuple[int, int, int, bytes]]:
@@ -224,7 +224,7 @@ class Index:
         return found[0][0] if found else None
 
     def kept(self) -> None:
-        """All promises are on the device."""
+        """Notes that all promises are on the device."""
         self._database.execute("DELETE FROM redo")
 
     def bytes(self) -> int:

@@ -73,10 +73,7 @@ class BlockIo:
     def _warn(self, fields: Fields, lengths: np.ndarray) -> None:
         if self._warned:
             return
-        oddities = {
-            "of 0 bytes are counted as 1": lengths == 0,
-            "of more than 1 GiB are cut to 1 GiB": lengths > MOST_REQUEST_BYTES,
-        }
+        oddities = {"of 0 bytes are counted as 1": lengths == 0, "of more than 1 GiB are cut to 1 GiB": lengths > MOST_REQUEST_BYTES}
         for what, odd in oddities.items():
             if odd.any():
                 self._warned = True

@@ -33,7 +33,7 @@ NAMES = {
     "size": ("size", "obj_size", "object_size", "bytes", "size_bytes"),
     "time": ("time", "timestamp", "ts", "time_s", "clock_time"),
 }
-#: Rows from which is judged whether ids are numbers.
+#: The number of rows from which the reader judges whether ids are numbers.
 SAMPLE_ROWS = 1000
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -56,7 +56,7 @@ class Table:
 
     @property
     def words(self) -> int:
-        """64-bit words of a key."""
+        """The number of 64-bit words of a key."""
         return 2 if self.text else 1
 
     def requests(self, fields: Fields) -> Iterator[Requests]:
@@ -77,7 +77,7 @@ class Table:
 
 
 def is_number(word: str) -> bool:
-    """Whether a person meant a number (nan and -1 too: those are wrong numbers, not names)."""
+    """Whether a person meant a number; nan and -1 count too, because they are wrong numbers and no names."""
     return _NUMBER.fullmatch(word.strip()) is not None
 
 

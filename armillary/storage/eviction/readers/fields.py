@@ -32,7 +32,7 @@ class Fields:
 
     path: Path
     text: np.ndarray
-    #: Number of the first line of `text`.
+    #: The number of the first line of `text`.
     line: int
     #: int32[columns, rows]: where each field begins and ends in `text`.
     begin: np.ndarray
@@ -60,7 +60,7 @@ class Fields:
         self._refuse(_decimal(self.text, self.begin[column], self.end[column]), column, label, "a number")
 
     def codes(self, column: int, label: str, known: dict[str, int]) -> np.ndarray:
-        """uint8[rows]: the code of each word; letters count alike in both cases. Words have at most eight letters."""
+        """uint8[rows]: the code of each word, of at most eight letters; upper and lower case are the same."""
         codes = np.empty(len(self), np.uint8)
         words = np.array([int.from_bytes(word.encode(), "big") for word in known], np.uint64)
         bad = _codes(self.text, self.begin[column], self.end[column], words, np.array(list(known.values()), np.uint8), codes)
@@ -104,7 +104,7 @@ def seeds() -> tuple[np.uint64, np.uint64]:
 def split(path: Path, text: np.ndarray, line: int, delimiter: int, columns: tuple[int, ...], *, exactly: int = 0) -> Fields:
     """The fields `columns` (from 0) of every row of `text`, whose last line is ended.
 
-    Each row must have them all, or `exactly` so many columns where that is given.
+    Each row must have all of them, and if `exactly` is given, exactly that number of columns.
     """
     most = _newlines(text)
     wanted = np.full(max(columns) + 1, -1, np.int32)
@@ -142,7 +142,7 @@ def _fault(fault: int, found: int, exactly: int, at_least: int) -> str:
 @loop
 def _split(text, delimiter, stops, wanted, exactly, begin, end):
     # `text` ends in a line end; stops[byte] says whether a byte ends a plain field or must be looked at.
-    # Returns rows done, the fault, where it is, and the number that describes it.
+    # Returns the number of rows done, the fault, where it is, and the number that describes it.
     n = np.uint64(len(text))
     one = np.uint64(1)
     rows = 0
@@ -204,7 +204,7 @@ def _split(text, delimiter, stops, wanted, exactly, begin, end):
 
 @loop
 def _whole_numbers(text, begin, end, most, values):
-    # Returns the first row that is none, or -1.
+    # Returns the first row that is no whole number, or -1.
     limit = np.uint64(most)
     for row in range(len(begin)):
         value = np.uint64(0)
@@ -223,7 +223,7 @@ def _whole_numbers(text, begin, end, most, values):
 
 @loop
 def _decimal(text, begin, end):
-    # [+-] digits [. digits] [e [+-] digits], at most three digits of exponent. Returns the first row that is none, or -1.
+    # [+-] digits [. digits] [e [+-] digits], with at most two digits of exponent. Returns the first row that is no such number, or -1.
     for row in range(len(begin)):
         at = begin[row]
         if at < end[row] and (text[at] == 43 or text[at] == 45):
@@ -253,7 +253,7 @@ def _decimal(text, begin, end):
 
 @loop
 def _codes(text, begin, end, words, codes_of, codes):
-    # A word is its bytes, big end first; letters are made small. Returns the first row whose word is not known, or -1.
+    # A word is its bytes in big-endian order; letters are made lower case. Returns the first row whose word is not known, or -1.
     for row in range(len(begin)):
         if not 1 <= end[row] - begin[row] <= 8:
             return row
@@ -276,7 +276,7 @@ def _codes(text, begin, end, words, codes_of, codes):
 
 @loop
 def _hash(text, begin, end, one, two):
-    # Eight bytes at a time into two chains that share nothing but the text. No byte of text is 0, so different texts are different words.
+    # Eight bytes at a time go into two chains that share only the text. No byte of text is 0, so different texts are different words.
     for row in range(len(begin)):
         a, b = one[row], two[row]
         word = np.uint64(0)

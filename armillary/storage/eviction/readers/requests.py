@@ -11,19 +11,8 @@ import numpy as np
 from .fields import Fields
 
 #: What the words of a Memcached-like log do: a get looks up, a write inserts, a delete removes.
-OPERATIONS = {
-    "get": 0,
-    "gets": 0,
-    "set": 1,
-    "add": 1,
-    "replace": 1,
-    "delete": 2,
-    "cas": 1,
-    "append": 1,
-    "prepend": 1,
-    "incr": 1,
-    "decr": 1,
-}
+WRITES = ("set", "add", "replace", "cas", "append", "prepend", "incr", "decr")
+OPERATIONS = {"get": 0, "gets": 0, **dict.fromkeys(WRITES, 1), "delete": 2}
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,7 @@ class Requests:
     sizes: np.ndarray | None = None
     #: uint8[n]; None when all are lookups.
     operations: np.ndarray | None = None
-    #: int64[n]: index of the next request by the file; None when the file has none, or cannot be trusted.
+    #: int64[n]: the index of the next request as the file has it; None when the file has none, or cannot be trusted.
     promised: np.ndarray | None = None
 
 
@@ -46,18 +35,14 @@ class TextFormat(Protocol):
     @property
     def columns(self) -> tuple[int, ...]:
         """The columns to look at, in the order in which `requests` expects them."""
-        ...
 
     @property
     def exactly(self) -> int:
         """How many columns every row has; 0 when others may follow those looked at."""
-        ...
 
     @property
     def words(self) -> int:
-        """64-bit words of a key."""
-        ...
+        """The number of 64-bit words of a key."""
 
     def requests(self, fields: Fields) -> Iterator[Requests]:
         """The requests of some rows, in order."""
-        ...

@@ -22,7 +22,7 @@ PACKED = (".gz", ".zst")
 
 
 def check_file(path: Path) -> int:
-    """Bytes of the file `path`; an error if it is no regular file or has none."""
+    """The number of bytes in the file `path`; an error if it is no regular file or is empty."""
     length = check_readable(path).st_size
     if not length:
         raise InputError("found an empty file; expected at least one request", where=str(path))
@@ -37,11 +37,15 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def whole_lines(path: Path) -> Iterator[tuple[np.ndarray, int]]:
-    """uint8[≤ 1 MiB + one line] of whole lines, each with its end, and the number (from 1) of the first of them."""
+    """uint8[≤ 1 MiB + one line] of whole lines, each with its end, and the number (from 1) of the first of them.
+
+    The byte-order mark that some programs put before UTF-8 text is left out.
+    """
     line = 1
     rest = b""
-    for piece in _without_mark(pieces(path)):
-        part = rest + piece
+    mark = b"\xef\xbb\xbf"
+    for piece in pieces(path):
+        part, mark = rest + piece.removeprefix(mark), b""
         cut = part.rfind(b"\n") + 1
         rest = part[cut:]
         if len(rest) > LINE_BYTES + 1:
@@ -52,11 +56,3 @@ def whole_lines(path: Path) -> Iterator[tuple[np.ndarray, int]]:
             line += part.count(b"\n")
     if rest:
         yield np.frombuffer(rest + b"\n", np.uint8), line
-
-
-def _without_mark(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces without the byte-order mark that some programs put before UTF-8 text."""
-    for first in parts:
-        yield first.removeprefix(b"\xef\xbb\xbf")
-        break
-    yield from parts

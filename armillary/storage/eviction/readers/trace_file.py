@@ -1,6 +1,6 @@
 """A trace file: its format is detected, its content checked and streamed.
 
-Memory while streaming: one block of requests, a few MiB of text, and the id table (`armillary.storage.idmap`); nothing else grows
+A stream takes the memory of one block of requests, a few MiB of text and the id table (`armillary.storage.idmap`); nothing else grows
 with the length of the file.
 """
 
@@ -24,9 +24,9 @@ from .requests import Requests, TextFormat
 from .stream import check_file, whole_lines
 
 FORMATS = ("oracleGeneral", "csv", "text", "twitter", "msr", "alibaba", "tencent")
-#: Requests that `TraceFile.load` takes, unless asked otherwise: 2 GiB of ids, and 4 of sizes.
+#: The most requests that `TraceFile.load` takes, unless asked otherwise; they are 2 GiB of ids and 4 GiB of sizes.
 LOAD_REQUESTS = 2**29
-#: Rows from which the format of a table is judged.
+#: The number of rows from which the format of a table is judged.
 _SNIFF_ROWS = 20
 _DELIMITERS = {",": 44, "comma": 44, "\t": 9, "tab": 9, ";": 59, "|": 124, " ": 32, "space": 32}
 
@@ -38,7 +38,7 @@ class TraceFile:
     path: Path
     #: One of `FORMATS`.
     format: str
-    #: Requests in it, where the length of the file tells.
+    #: The number of requests, where the length of the file tells it.
     requests: int | None = None
     #: Makes a fresh reader of rows; None for records.
     _rows: Callable[[], TextFormat] | None = field(default=None, repr=False)
@@ -134,13 +134,7 @@ class _Assembly:
 
 
 def open_trace(
-    path: str | os.PathLike[str],
-    *,
-    format: str = "auto",
-    columns: str = "",
-    delimiter: str = "",
-    header: str = "auto",
-    block: int = 4096,
+    path: str | os.PathLike[str], *, format: str = "auto", columns: str = "", delimiter: str = "", header: str = "auto", block: int = 4096
 ) -> TraceFile:
     """The trace file at `path`, with its format detected and its beginning checked.
 

@@ -125,11 +125,7 @@ class Policy(Technique):
         return self.simulate(ids, capacity, log=False).hits
 
     def mapping(
-        self,
-        capacity: int,
-        *,
-        getsizeof: Callable[[Any], int] | None = None,
-        on_evict: Callable[[Any, Any], object] | None = None,
+        self, capacity: int, *, getsizeof: Callable[[Any], int] | None = None, on_evict: Callable[[Any, Any], object] | None = None
     ) -> CacheMapping:
         """A dictionary that holds at most `capacity` keys (or bytes, with `getsizeof`) and evicts by this policy."""
         from ..sockets.mapping import CacheMapping

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,17 +28,12 @@ def read_network(
     """Requests from a table `time_s,receiver,content[,size,class]` on a topology, with caches of `share` of the catalogue's bytes.
 
     Contents come from a table `content,size,class,source`, or else from the sizes and classes in the requests (1 MiB and the last class
-    where those are missing; the first origin holds everything). The first `warm` of the requests, a share, are not billed.
+    where those are missing; the first origin holds everything). `warm` is the share of the requests, from the first on, that is not billed.
     """
     size = Column("size", "int", unit="bytes", least=1, most=1 << 50)
     service = Column("class", "str", choices=tuple(of.name for of in prices.classes))
-    table = read_table(
-        Path(path),
-        [Column("time_s", "time", not_decreasing=True), Column("receiver", "str"), Column("content", "str"),
-         Column("size", "int", unit="bytes", least=1, most=1 << 50, optional=True),
-         Column("class", "str", choices=service.choices, optional=True)],
-        row_limit=_ROWS,
-    )  # fmt: skip
+    columns = [Column("time_s", "time", not_decreasing=True), Column("receiver", "str"), Column("content", "str")]
+    table = read_table(Path(path), [*columns, *(replace(column, optional=True) for column in (size, service))], row_limit=_ROWS)
     receiver = _looked_up(table, "receiver", at.names)
     if not catalogue:
         content, names = table.numbered("content")

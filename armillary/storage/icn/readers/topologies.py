@@ -13,16 +13,13 @@ from ..simulation.topology import BUILT_IN, Topology, built_in, from_networkx, t
 
 _LARGEST = 1 << 28
 LINKS = (
-    Column("a", "str"),
-    Column("b", "str"),
-    Column("latency_ms", least=0),
-    Column("bandwidth_gbps", least=0, optional=True),
+    Column("a", "str"), Column("b", "str"), Column("latency_ms", least=0), Column("bandwidth_gbps", least=0, optional=True),
     Column("price_per_GB", least=0, optional=True),
-)
+)  # fmt: skip
 
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
-    """A topology by name (`abilene`), from GraphML or GML (by NetworkX), or CSV `a,b,latency_ms[,bandwidth_gbps[,price_per_GB]]`."""
+    """A built-in topology (`abilene`), or one from GraphML or GML (by NetworkX) or CSV `a,b,latency_ms[,bandwidth_gbps[,price_per_GB]]`."""
     if str(path) in BUILT_IN:
         return built_in(str(path))
     file = Path(path)

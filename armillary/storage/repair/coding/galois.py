@@ -2,7 +2,7 @@
 
 A sum is an XOR. A product by a constant c is linear over the bits of a byte, so it is the XOR of two looked-up values, one for each
 nibble: c·x = low_c[x & 15] ^ high_c[x >> 4]. Tables of 16 bytes fit a vector register, and one shuffle instruction looks up 32 bytes at
-once; where the processor has none (AVX2 is asked for), a table of 256 bytes a constant does the same a byte at a time.
+once. Processors without AVX2 use a table of 256 bytes per constant instead, one byte at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from armillary.errors import InputError
 from armillary.kernels import loop
 
 POLYNOMIAL = 0x11D
-#: Bytes that one step of the vector kernel takes.
+#: The number of bytes that one step of the vector kernel takes.
 STEP = 64
 
 
@@ -47,14 +47,14 @@ def _products() -> np.ndarray:
 
 #: Every product: PRODUCTS[a, b] = a·b.
 PRODUCTS = _products()
-#: NIBBLES[c] = low_c twice, then high_c twice: what two 32-byte registers hold.
+#: NIBBLES[c] is low_c twice and then high_c twice, which two 32-byte registers hold.
 NIBBLES = np.concatenate([np.tile(PRODUCTS[:, :16], 2), np.tile(PRODUCTS[:, np.arange(16) << 4], 2)], axis=1)
 INVERSES = np.concatenate([[0], EXPONENT[255 - LOGARITHM[1:]]]).astype(np.uint8)
 VECTORS = bool(dict(binding.get_host_cpu_features()).get("avx2", False))
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Products of bytes, elementwise; shapes as NumPy broadcasts them."""
+    """Elementwise products of bytes; shapes broadcast as in NumPy."""
     return PRODUCTS[np.asarray(a, np.uint8), np.asarray(b, np.uint8)]
 
 
@@ -64,7 +64,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def inverse(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of a square matrix over the field (Gauss-Jordan); an InputError when there is none."""
+    """The inverse of a square matrix over the field (Gauss-Jordan); an InputError if there is none."""
     n = len(matrix)
     work = np.concatenate([np.asarray(matrix, np.uint8), np.eye(n, dtype=np.uint8)], axis=1)
     if not _eliminate(work, PRODUCTS, INVERSES):
@@ -97,7 +97,7 @@ def _eliminate(work, products, inverses):
 
 @intrinsic
 def _sum_of_products(typingctx: Any, target: Any, sources: Any, tables: Any, count: Any, offset: Any) -> Any:
-    """Writes at address `target` + offset the 64 bytes XOR_i c_i·x_i, where x_i stands at address sources[i] + offset.
+    """Writes the 64 bytes XOR_i c_i·x_i at address `target` + offset, where x_i stands at address sources[i] + offset.
 
     `sources` and `tables` are addresses too: of `count` addresses, and of `count` tables of 64 bytes (`NIBBLES[c_i]`).
     """
@@ -150,9 +150,9 @@ def _combine_bytes(target, coefficients, sources, products, start):
 
 
 def combine(coefficients: np.ndarray, sources: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """XOR_i c_i·x_i over the rows x_i of `sources` (uint8[count, length]): what a helper, a switch or a decoder computes.
+    """XOR_i c_i·x_i over the rows x_i of `sources` (uint8[count, length]), which is what a helper, a switch or a decoder computes.
 
-    Rows are contiguous; `out` receives the sum where given.
+    Rows are contiguous. The sum is written to `out` if that is given.
     """
     sources = np.asarray(sources)
     if sources.dtype != np.uint8 or sources.ndim != 2 or (sources.shape[1] > 1 and sources.strides[1] != 1):
@@ -174,7 +174,7 @@ def combine(coefficients: np.ndarray, sources: np.ndarray, out: np.ndarray | Non
 
 
 def combine_rows(coefficients: np.ndarray, rows: list[np.ndarray], length: int) -> np.ndarray:
-    """XOR_i c_i·x_i of rows that lie anywhere in memory; each is contiguous and of `length` bytes."""
+    """XOR_i c_i·x_i of rows that lie anywhere in memory, each of which is contiguous and has `length` bytes."""
     found = np.zeros(length, np.uint8)
     whole = length - length % STEP if VECTORS and rows else 0
     if whole:

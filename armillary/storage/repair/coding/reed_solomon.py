@@ -1,12 +1,12 @@
-"""Systematic Reed-Solomon codes: k blocks of data, m of parity, any k of the k + m give all the others back.
+"""Systematic Reed-Solomon codes: k data blocks and m parity blocks, of which any k give all the others back.
 
-The generator G has the identity on top, so data is stored as it is. Two ways to the rows below it, both with every k rows independent:
-`vandermonde` takes V[i, j] = p_i^j with distinct points p_i and multiplies by the inverse of its first k rows (Plank 1997, corrected 2005);
-`cauchy` takes 1 / (x_i + y_j) with x_i, y_j all distinct (Blömer and others 1995).
+The generator G has the identity on top, so data is stored as it is. There are two ways to make the rows below it, and with both every k
+rows are independent: `vandermonde` takes V[i, j] = p_i^j with distinct points p_i and multiplies by the inverse of its first k rows
+(Plank 1997, corrected 2005); `cauchy` takes 1 / (x_i + y_j) with x_i, y_j all distinct (Blömer and others 1995).
 
-Block l from helpers S, |S| = k: block_l = sum over S of c_i·block_i with c = row l of G times the inverse of G_S. Each helper
-multiplies its own bytes by its own coefficient and everyone else only XORs: so any vertex on the way, also a switch, may add up what
-passes.
+Block l from helpers S, |S| = k, is block_l = sum over S of c_i·block_i with c = row l of G times the inverse of G_S. Each helper
+multiplies its own bytes by its own coefficient, and everyone else only XORs, so any vertex on the way, even a switch, may add up the
+streams that pass.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MATRICES = ("vandermonde", "cauchy")
 
 @functools.cache
 def generator(k: int, m: int, matrix: str = "vandermonde") -> np.ndarray:
-    """The (k + m) by k generator: the identity, then the parity rows. Not to be written to."""
+    """The (k + m) by k generator: the identity, then the parity rows. The array is read-only."""
     if matrix == "vandermonde":
-        # Points 0, 1, 2, 4, 8, …: those of zfec, so that its stripes are ours.
+        # The points 0, 1, 2, 4, 8, … are those of zfec, so that both make the same stripes.
         powers = np.arange(k)
         tall = galois.EXPONENT[(np.arange(-1, k + m - 1)[:, None] * powers[None, :]) % 255].astype(np.uint8)
         tall[0] = powers == 0
@@ -45,7 +45,7 @@ def generator(k: int, m: int, matrix: str = "vandermonde") -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReedSolomon:
-    """k data and m parity blocks over GF(2^8), polynomial 0x11D; `matrix` is "vandermonde" or "cauchy"."""
+    """A code of k data and m parity blocks over GF(2^8), polynomial 0x11D; `matrix` is "vandermonde" or "cauchy"."""
 
     k: int
     m: int
@@ -62,12 +62,12 @@ class ReedSolomon:
 
     @property
     def n(self) -> int:
-        """Blocks of a stripe."""
+        """The number of blocks of a stripe."""
         return self.k + self.m
 
     @property
     def generator(self) -> np.ndarray:
-        """uint8[n, k], the identity on top."""
+        """uint8[n, k] with the identity on top."""
         return generator(self.k, self.m, self.matrix)
 
     def encode(self, data: Any) -> np.ndarray:
@@ -79,13 +79,13 @@ class ReedSolomon:
         return found
 
     def coefficients(self, lost: int, helpers: Sequence[int]) -> np.ndarray:
-        """What each of k helpers multiplies its block by, so that their XOR is block `lost`; uint8[k]."""
+        """uint8[k]: the coefficients by which k helpers multiply their blocks so that the XOR of the products is block `lost`."""
         return _coefficients(self.k, self.m, self.matrix, self._index(lost), tuple(self._helpers(helpers)))
 
     def decode(self, blocks: Mapping[int, Any], wanted: Sequence[int] | None = None) -> dict[int, np.ndarray]:
-        """The `wanted` blocks (all that are missing, without it) from any k or more that are there, by index.
+        """The `wanted` blocks (by default all that are missing) from any k or more blocks that are there, by index.
 
-        Fewer than k blocks is an InputError: no code of this size allows that loss.
+        Fewer than k blocks raise an InputError, because no code of this size survives that loss.
         """
         there = sorted(self._index(i) for i in blocks)
         missing = [i for i in range(self.n) if i not in blocks] if wanted is None else [self._index(i) for i in wanted]

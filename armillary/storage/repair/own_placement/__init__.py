@@ -1,1 +1,1 @@
-"""A user's own placement and bandwidth: files, problems, advice."""
+"""A user's own placement and bandwidth: files, problems and advice."""

@@ -1,4 +1,4 @@
-"""Repair planning on a user's own placement and bandwidth: a plan for what is lost, and how long each node's loss would take to mend."""
+"""Repair planning on a user's own placement and bandwidth: a plan for the lost blocks, and how long the repair of each node would take."""
 
 from __future__ import annotations
 
@@ -17,22 +17,13 @@ if TYPE_CHECKING:
 
 
 def plan_repair(
-    placement: Placement,
-    lost: Lost,
-    bandwidth: Bandwidth,
-    k: int | None = None,
-    technique: str | Any = "ran",
-    *,
-    destination: str | None = None,
-    block: int = BLOCK,
-    slice: int = SLICE,
-    time: float = 0.0,
-    strict: bool = False,
-) -> RepairPlan:
-    """The plan that rebuilds `lost`: a node, several, (stripe, index) pairs, or None for all that the placement shows as missing.
+    placement: Placement, lost: Lost, bandwidth: Bandwidth, k: int | None = None, technique: str | Any = "ran", *,
+    destination: str | None = None, block: int = BLOCK, slice: int = SLICE, time: float = 0.0, strict: bool = False,
+) -> RepairPlan:  # fmt: skip
+    """The plan that rebuilds `lost`: a node, several nodes, (stripe, index) pairs, or None for all blocks that the placement lacks.
 
-    `bandwidth` is taken at `time`; `technique` is a name of the arena or a planner of one's own; blocks of `block` bytes travel in
-    slices of `slice`. `k`, where given, must be that of the placement's code.
+    `bandwidth` is taken at `time`. `technique` is the name of a technique of the arena, or a planner. Blocks of `block` bytes are sent in
+    slices of `slice` bytes. If `k` is given, it must be that of the placement's code.
     """
     from ..arena import repair
 
@@ -45,10 +36,10 @@ def plan_repair(
 
 
 def headroom(placement: Placement, bandwidth: Bandwidth, *, block: int = BLOCK, time: float = 0.0) -> pl.DataFrame:
-    """How long the repair of each node would take if it failed now: node, blocks, repair_s, MBps, waits_for; the longest first.
+    """How long the repair of each node would take if it failed now: node, blocks, repair_s, MBps, waits_for; the longest comes first.
 
-    Times are those of RAN's shares with the bandwidth at `time`; `waits_for` names what the repair would wait for. A node whose loss
-    could not be mended has an infinite time and says why.
+    Times are those of RAN's shares with the bandwidth at `time`, and `waits_for` names what the repair would wait for. A node whose loss
+    could not be repaired has an infinite time, and `waits_for` says why.
     """
     import polars as pl
 
@@ -79,8 +70,5 @@ def _busiest_pool(problem: Any, found: Any) -> str:
     n, r = fabric.nodes, fabric.racks
     if worst < 2 * n:
         return f"{'uplink' if worst < n else 'downlink'} of {problem.node_name(worst % n)}"
-    return (
-        f"{('uplink of rack', 'downlink of rack', 'switch of rack')[(worst - 2 * n) // r]} {(worst - 2 * n) % r}"
-        if worst < 2 * n + 3 * r
-        else "core"
-    )
+    kind, rack = divmod(worst - 2 * n, r)
+    return "core" if kind == 3 else f"{('uplink', 'downlink', 'switch')[kind]} of rack {rack}"

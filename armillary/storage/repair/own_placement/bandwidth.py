@@ -1,4 +1,4 @@
-"""Free bandwidth of every node over time, piecewise constant: from a CSV file, from a cluster file, or drawn."""
+"""The free bandwidth of every node over time, which is piecewise constant, from a CSV file, from a cluster file, or drawn."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
 MB = 1e6
-COLUMNS = ("time_s", "node", "up_MBps", "down_MBps")
+Rates = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """What each node can send and receive, bytes/s: row t of `up` and `down` holds from `times[t]` on, the first before that too.
+    """What each node can send and receive in bytes/s.
 
-    Racks as in `Fabric`: none limits and one switch adds up everything unless given.
+    Row t of `up` and `down` holds from `times[t]` on, and the first row also before that. Racks are as in `Fabric`: unless given, no rack
+    limits anything, and one switch adds up everything.
     """
 
     names: tuple[str, ...]
@@ -40,18 +41,11 @@ class Bandwidth:
 
     @classmethod
     def constant(
-        cls,
-        up: Sequence[float] | np.ndarray,
-        down: Sequence[float] | np.ndarray,
-        names: Sequence[str] | None = None,
-        *,
-        rack: Sequence[int] | np.ndarray | None = None,
-        rack_up: Sequence[float] | np.ndarray | float = np.inf,
-        rack_down: Sequence[float] | np.ndarray | float | None = None,
-        aggregate: Sequence[float] | np.ndarray | float = np.inf,
+        cls, up: Rates, down: Rates, names: Sequence[str] | None = None, *, rack: Sequence[int] | np.ndarray | None = None,
+        rack_up: Rates | float = np.inf, rack_down: Rates | float | None = None, aggregate: Rates | float = np.inf,
         core_aggregate: float | None = None,
-    ) -> Bandwidth:
-        """One level for all time, from bytes/s of each node."""
+    ) -> Bandwidth:  # fmt: skip
+        """A bandwidth that never changes, from the bytes/s of each node."""
         fabric = Fabric.make(up, down, rack=rack, rack_up=rack_up, rack_down=rack_down, aggregate=aggregate, core_aggregate=core_aggregate)
         listed = tuple(str(i) for i in range(fabric.nodes)) if names is None else tuple(names)
         if len(listed) != fabric.nodes:
@@ -60,19 +54,54 @@ class Bandwidth:
 
     @classmethod
     def over_time(cls, names: tuple[str, ...], times: np.ndarray, up: np.ndarray, down: np.ndarray, fabric: Fabric) -> Bandwidth:
-        """Levels of the nodes at `times`, with the racks and switches of `fabric`."""
+        """The bandwidth of the nodes at `times`, with the racks and switches of `fabric`."""
         racks = (fabric.rack, fabric.rack_up, fabric.rack_down, fabric.aggregate, fabric.core_aggregate)
         return cls(names, np.asarray(times, np.float64), np.asarray(up, np.float64), np.asarray(down, np.float64), *racks)
 
     @classmethod
     def read(cls, path: str | Path) -> Bandwidth:
-        """A CSV file with the columns time_s,node,up_MBps,down_MBps; a node keeps its last value until it gets a new one."""
-        return read_bandwidth(Path(path))
+        """Reads a CSV file with the columns time_s,node,up_MBps,down_MBps; a node keeps its last value until it gets a new one."""
+        rates = [Column(name, least=0, unit="MB/s") for name in ("up_MBps", "down_MBps")]
+        columns = [Column("time_s", least=0, unit="seconds"), Column("node", "str"), *rates]
+        table = read_table(path, columns, unique=("time_s", "node"))
+        node, names = table.numbered("node")
+        times, moment = np.unique(table["time_s"], return_inverse=True)
+        both = np.full((2, len(times), len(names)), np.nan)
+        both[:, moment, node] = MB * table["up_MBps"], MB * table["down_MBps"]
+        if np.isnan(both[0, 0]).any():
+            late = names[int(np.flatnonzero(np.isnan(both[0, 0]))[0])]
+            raise InputError(f'found no row of node "{late}" at the first time, {times[0]:g} s; expected every node there', where=str(path))
+        for t in range(1, len(times)):
+            both[:, t] = np.where(np.isnan(both[:, t]), both[:, t - 1], both[:, t])
+        up, down = both
+        return cls.over_time(tuple(names), times, up, down, Fabric.make(up[0], down[0]))
 
     @classmethod
     def of_cluster(cls, cluster: Cluster, network: str | None = None) -> Bandwidth:
-        """The nodes of a cluster file at the rates of their NICs; racks are the switches that nodes hang on, with their aggregation."""
-        return from_cluster(cluster, network)
+        """The nodes of a cluster file at the rates of their NICs; racks are the switches of the nodes, with their aggregation."""
+        from armillary.engine import Network, Simulation
+
+        with Simulation() as sim:
+            net = Network(sim, cluster)
+            name = cluster.network_name(network)
+            graph = cluster.graph(name)
+            count = cluster.nodes
+            up = np.array([net.uplink(i, on=name).capacity for i in range(count)])
+            down = np.array([net.downlink(i, on=name).capacity for i in range(count)])
+        if not ((up > 0) & (down > 0)).all():
+            raise InputError("found nodes without a rate of their NIC; expected one", where=f"network.{name}")
+        to_node = graph.link_kind == 0
+        other_end = np.full(graph.vertices, -1, np.int64)
+        other_end[graph.u[to_node]], other_end[graph.v[to_node]] = graph.v[to_node], graph.u[to_node]
+        own = graph.endpoints[[cluster.endpoint(i, 0, name) for i in range(count)]]
+        switches, rack = np.unique(other_end[own], return_inverse=True)
+        rates = graph.rate * graph.stripes
+        # The rates of the links from a rack's switch to other switches.
+        beyond = [float(np.nansum(rates[~to_node & ((graph.u == switch) | (graph.v == switch))])) for switch in switches]
+        switch = cluster.networks[name].switch
+        aggregate = float(switch.aggregate) if switch and switch.aggregate else 0.0
+        rack_up = np.array(beyond) if len(switches) > 1 else np.inf
+        return cls.constant(up, down, [f"n{i}" for i in range(count)], rack=rack, rack_up=rack_up, aggregate=aggregate)
 
     def at(self, time: float) -> tuple[np.ndarray, np.ndarray]:
         """(up, down) of all nodes at this time."""
@@ -80,51 +109,6 @@ class Bandwidth:
         return self.up[row], self.down[row]
 
     def fabric(self, time: float = 0.0) -> Fabric:
-        """What is free at this time."""
+        """The fabric with the bandwidth that is free at this time."""
         up, down = self.at(time)
         return Fabric(up, down, self.rack, self.rack_up, self.rack_down, self.aggregate, self.core_aggregate)
-
-
-def read_bandwidth(path: Path) -> Bandwidth:
-    """See `Bandwidth.read`."""
-    rates = [Column(name, least=0, unit="MB/s") for name in ("up_MBps", "down_MBps")]
-    columns = [Column("time_s", least=0, unit="seconds"), Column("node", "str"), *rates]
-    table = read_table(path, columns, unique=("time_s", "node"))
-    node, names = table.numbered("node")
-    times, moment = np.unique(table["time_s"], return_inverse=True)
-    both = np.full((2, len(times), len(names)), np.nan)
-    both[:, moment, node] = MB * table["up_MBps"], MB * table["down_MBps"]
-    if np.isnan(both[0, 0]).any():
-        late = names[int(np.flatnonzero(np.isnan(both[0, 0]))[0])]
-        raise InputError(f'found no row of node "{late}" at the first time, {times[0]:g} s; expected every node there', where=str(path))
-    for t in range(1, len(times)):
-        both[:, t] = np.where(np.isnan(both[:, t]), both[:, t - 1], both[:, t])
-    up, down = both
-    return Bandwidth.over_time(tuple(names), times, up, down, Fabric.make(up[0], down[0]))
-
-
-def from_cluster(cluster: Cluster, network: str | None = None) -> Bandwidth:
-    """See `Bandwidth.of_cluster`."""
-    from armillary.engine import Network, Simulation
-
-    with Simulation() as sim:
-        net = Network(sim, cluster)
-        name = cluster.network_name(network)
-        graph = cluster.graph(name)
-        count = cluster.nodes
-        up = np.array([net.uplink(i, on=name).capacity for i in range(count)])
-        down = np.array([net.downlink(i, on=name).capacity for i in range(count)])
-    if not ((up > 0) & (down > 0)).all():
-        raise InputError("found nodes without a rate of their NIC; expected one", where=f"network.{name}")
-    to_node = graph.link_kind == 0
-    other_end = np.full(graph.vertices, -1, np.int64)
-    other_end[graph.u[to_node]], other_end[graph.v[to_node]] = graph.v[to_node], graph.u[to_node]
-    own = graph.endpoints[[cluster.endpoint(i, 0, name) for i in range(count)]]
-    switches, rack = np.unique(other_end[own], return_inverse=True)
-    rates = graph.rate * graph.stripes
-    # What leads from a rack's switch to other switches.
-    beyond = [float(np.nansum(rates[~to_node & ((graph.u == switch) | (graph.v == switch))])) for switch in switches]
-    switch = cluster.networks[name].switch
-    aggregate = float(switch.aggregate) if switch and switch.aggregate else 0.0
-    rack_up = np.array(beyond) if len(switches) > 1 else np.inf
-    return Bandwidth.constant(up, down, [f"n{i}" for i in range(count)], rack=rack, rack_up=rack_up, aggregate=aggregate)

@@ -1,67 +1,65 @@
 """Stripe placement from files: CSV, `ceph pg dump pgs -f json`, and `hdfs fsck / -files -blocks -locations`.
 
-CSV: `stripe,index,node`, after a line `# k=10 m=4` or with k and m given. Ceph: position in `acting` is the shard; 2147483647 is a
-shard without an OSD. HDFS: the policy (RS-6-3-1024k) gives k and m, and block ids count up from the group's within a stripe.
+A CSV has the columns `stripe,index,node`, after a line `# k=10 m=4` unless k and m are given. In a dump of Ceph, the position in `acting`
+is the shard, and 2147483647 marks a shard without an OSD. In the output of HDFS, the policy (RS-6-3-1024k) gives k and m, and within a
+stripe block ids count up from that of the group.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import read_head, read_json, read_lines
 
 from ..coding.reed_solomon import ReedSolomon
 from .placement import Placement
 
 FORMATS = ("auto", "csv", "ceph", "hdfs")
-COLUMNS = ["stripe", "index", "node"]
 #: Ceph's CRUSH_ITEM_NONE.
 NO_OSD = 2147483647
+#: The most bytes of a dump of Ceph, which has a few KiB per placement group.
+_DUMP_BYTES = 1 << 32
 _CODE = re.compile(r"k\s*=\s*(\d{1,3})\b.*?\bm\s*=\s*(\d{1,3})\b")
+_CODE_PART = re.compile(r"[km]\s*=\s*\d{1,3}")
 _POLICY = re.compile(r"erasure-coded: policy=([A-Za-z]+(?:-LEGACY)?)-(\d{1,3})-(\d{1,3})-\w+")
 _GROUP = re.compile(r"\d+\. (?:\S+:)?blk_(-?\d{1,19})_\d+ len=\d+")
 _LOCATION = re.compile(r"blk_(-?\d{1,19}):DatanodeInfoWithStorage\[([^,\]]+)[,\]]")
 
 
 def read_placement(path: str | Path, k: int | None = None, m: int | None = None, *, format: str = "auto") -> Placement:
-    """The placement in a file; `format` is csv, ceph or hdfs, found from the content unless given. k and m where the file does not say."""
-    where = Path(path)
+    """The placement in a file; `format` is csv, ceph, hdfs, or auto, which looks at the content.
+
+    k and m are the data and parity blocks per stripe, and must be given where the file does not have them.
+    """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
-    try:
-        with where.open(encoding="utf-8", newline="") as file:
-            if format == "auto":
-                start = file.read(4096).lstrip()
-                format = (
-                    "ceph"
-                    if start[:1] in ("{", "[")
-                    else "hdfs"
-                    if "DatanodeInfo" in start or "erasure-coded:" in start or "fsck" in start
-                    else "csv"
-                )
-                file.seek(0)
-            return {"csv": read_csv, "ceph": read_ceph, "hdfs": read_hdfs}[format](file, str(where), k, m)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read ({one_line(str(error), 120)})", where=str(where)) from None
+    kind = _format(path) if format == "auto" else format
+    return {"csv": read_csv, "ceph": read_ceph, "hdfs": read_hdfs}[kind](str(path), k, m)
 
 
-def read_csv(file: TextIO, where: str, k: int | None = None, m: int | None = None) -> Placement:
-    """See the module; blocks that no line names are missing."""
-    lines = iter(file)
+def _format(path: str | Path) -> str:
+    start = read_head(path).decode("utf-8", "replace").lstrip()
+    if start[:1] in ("{", "["):
+        return "ceph"
+    return "hdfs" if any(word in start for word in ("DatanodeInfo", "erasure-coded:", "fsck")) else "csv"
+
+
+def read_csv(where: str, k: int | None = None, m: int | None = None) -> Placement:
+    """The placement in a table `stripe,index,node`; blocks that no line names are missing."""
+    lines = (text for _, text in read_lines(where))
     line, first = 1, next(lines, "")
     if found := _CODE.search(first):
         k, m = _agree(k, m, int(found[1]), int(found[2]), f"{where}:1")
         if first.lstrip().startswith("#"):
             line, first = 2, next(lines, "")
-    header = [name.strip() for name in next(csv.reader([first]), [])]
-    if header[:3] != COLUMNS or any(not _CODE_PART.fullmatch(extra) for extra in header[3:]):
+    header = [name.strip() for name in first.split(",")]
+    if header[:3] != ["stripe", "index", "node"] or any(not _CODE_PART.fullmatch(extra) for extra in header[3:]):
         raise InputError(f'found header "{one_line(first.strip(), 80)}"; expected "stripe,index,node"', where=f"{where}:{line}")
     code = _code(k, m, where)
     places: dict[str, list[int]] = {}
@@ -88,16 +86,10 @@ def read_csv(file: TextIO, where: str, k: int | None = None, m: int | None = Non
     return _placement(code, places, nodes, where)
 
 
-_CODE_PART = re.compile(r"[km]\s*=\s*\d{1,3}")
-
-
-def read_ceph(file: TextIO, where: str, k: int | None = None, m: int | None = None) -> Placement:
-    """Placement groups whose acting set has k + m shards; others belong to other pools."""
+def read_ceph(where: str, k: int | None = None, m: int | None = None) -> Placement:
+    """The placement groups whose acting set has k + m shards; others belong to other pools."""
     code = _code(k, m, where)
-    try:
-        found: Any = json.load(file)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"cannot be read as JSON ({one_line(str(error), 100)})", where=where) from None
+    found: Any = read_json(where, limit=_DUMP_BYTES)
     if isinstance(found, dict) and isinstance(found.get("pg_map"), dict):
         found = found["pg_map"]
     groups = found.get("pg_stats") if isinstance(found, dict) else None
@@ -122,13 +114,13 @@ def read_ceph(file: TextIO, where: str, k: int | None = None, m: int | None = No
     return _placement(code, places, nodes, where)
 
 
-def read_hdfs(file: TextIO, where: str, k: int | None = None, m: int | None = None) -> Placement:
-    """Block groups of erasure-coded files; replicated files are passed over."""
+def read_hdfs(where: str, k: int | None = None, m: int | None = None) -> Placement:
+    """The block groups of erasure-coded files; replicated files are passed over."""
     places: dict[str, list[int]] = {}
     nodes: dict[str, int] = {}
     policy: tuple[int, int] | None = None
     size: tuple[int, int] | None = (k, m) if k is not None and m is not None else None
-    for line, text in enumerate(_bounded(file, where), start=1):
+    for line, text in read_lines(where):
         here = f"{where}:{line}"
         if found := _POLICY.search(text):
             if not found[1].startswith("RS"):
@@ -151,16 +143,6 @@ def read_hdfs(file: TextIO, where: str, k: int | None = None, m: int | None = No
     if not places or size is None:
         raise InputError("found no block group of an erasure-coded file; expected hdfs fsck / -files -blocks -locations", where=where)
     return _placement(_code(*size, where), places, nodes, where)
-
-
-def _bounded(file: TextIO, where: str, most: int = 1 << 20) -> Iterator[str]:
-    """Lines, none longer than a block group's can be."""
-    number = 0
-    while text := file.readline(most + 1):
-        number += 1
-        if len(text) > most:
-            raise InputError(f"found a line of more than {most} characters", where=f"{where}:{number}")
-        yield text
 
 
 def _agree(k: int | None, m: int | None, file_k: int, file_m: int, where: str) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""Where the blocks of every stripe are, and what is lost when blocks or nodes are."""
+"""The nodes that hold the blocks of every stripe, and what is lost when blocks or nodes are."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from .bandwidth import Bandwidth
 
 BLOCK = 64 << 20
 SLICE = 64 << 10
-#: A node's name, several, or (stripe, index) pairs; None: whatever the placement itself shows as missing.
+#: A node's name, several names, or (stripe, index) pairs; None stands for the blocks that the placement itself lacks.
 Lost = str | Iterable[str] | Iterable[tuple[str, int]] | None
 
 
 @dataclass(frozen=True)
 class Placement:
-    """`holder[s, i]` is the number of the node that has block i of stripe s, -1 where the block is missing already."""
+    """`holder[s, i]` is the number of the node that has block i of stripe s, or -1 if the block is already missing."""
 
     code: ReedSolomon
     nodes: tuple[str, ...]
@@ -31,7 +31,7 @@ class Placement:
 
     @classmethod
     def make(cls, code: ReedSolomon, holder: Sequence[Sequence[int]] | np.ndarray, nodes: Sequence[str] | None = None) -> Placement:
-        """From node numbers by stripe and index; names are the numbers unless given."""
+        """A placement from node numbers by stripe and index; node names are the numbers unless given."""
         table = np.array(holder, np.int64)
         if table.ndim != 2 or table.shape[1] != code.n:
             raise InputError(f"placement: found shape {table.shape}; expected (stripes, {code.n})")
@@ -42,33 +42,25 @@ class Placement:
         return cls(code, names, tuple(str(s) for s in range(len(table))), table)
 
     def crowded(self, *, strict: bool = False) -> list[str]:
-        """Stripes with two blocks on one node; a warning names the first, an error with `strict`."""
+        """The stripes with two blocks on one node; a warning names the first, or with `strict` an error."""
         ordered = np.sort(self.holder, axis=1)
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
         found = [self.stripes[s] for s in np.flatnonzero(twice)]
         if found:
-            message = f"stripe {found[0]}: two of its blocks stand on one node" + (
-                f" (and {len(found) - 1} stripes more)" if len(found) > 1 else ""
-            )
+            more = f" (and {len(found) - 1} more stripes)" if len(found) > 1 else ""
+            message = f"stripe {found[0]}: two of its blocks stand on one node{more}"
             if strict:
                 raise InputError(message)
             warnings.warn(message, stacklevel=2)
         return found
 
     def problem(
-        self,
-        lost: Lost,
-        bandwidth: Bandwidth,
-        *,
-        destination: str | None = None,
-        block: int = BLOCK,
-        slice: int = SLICE,
-        time: float = 0.0,
-        strict: bool = False,
-    ) -> Problem:
-        """What is to be rebuilt when `lost` is gone, over the bandwidth that is free at `time`.
+        self, lost: Lost, bandwidth: Bandwidth, *, destination: str | None = None, block: int = BLOCK, slice: int = SLICE,
+        time: float = 0.0, strict: bool = False,
+    ) -> Problem:  # fmt: skip
+        """The blocks to rebuild when `lost` is gone, over the bandwidth that is free at `time`.
 
-        A destination is any live node without a block of the stripe, one that has a block where there is no other, or `destination`.
+        The destination is `destination` if given, or else any live node without a block of the stripe, or any live node if there is none.
         """
         self.crowded(strict=strict)
         for name, value in (("block", block), ("slice", slice)):
@@ -78,7 +70,7 @@ class Placement:
         missing = sorted(set(self.nodes) - set(known))
         if missing:
             raise InputError(f'node "{missing[0]}" is in the placement and not in the bandwidth; expected every node there')
-        # Nodes are numbered as the bandwidth numbers them from here on.
+        # From here on, nodes are numbered as the bandwidth numbers them.
         renumber = np.array([known[name] for name in self.nodes] + [-1], np.int64)
         holder = renumber[self.holder]
         dead, stripes, indices = self._losses(lost, known, holder)
@@ -133,7 +125,3 @@ class Placement:
         if not len(stripes):
             raise InputError("nothing is lost; expected a node or (stripe, index) pairs")
         return dead, stripes, indices
-
-    def only(self, stripes: Sequence[int] | np.ndarray) -> Placement:
-        """These stripes alone, by number."""
-        return replace(self, stripes=tuple(self.stripes[s] for s in stripes), holder=self.holder[np.asarray(stripes)])

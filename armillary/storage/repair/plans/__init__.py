@@ -1,1 +1,1 @@
-"""Repair plans and what planners share: problems, shares, trees, the linear programme."""
+"""Repair plans and the parts that planners share: problems, shares, trees and the linear program."""

@@ -1,7 +1,7 @@
 """The tree that adds up contributions inside the network, and what it costs each pool.
 
-Every rack's switch combines what the helpers of its rack send, the core (or the switch of the destination's rack) combines the rack
-streams. Where a switch cannot, the fastest helper of that rack does: it receives the others' slices and sends the sum on, so its
+The switch of every rack combines the streams of its helpers, and the core (or the switch of the destination's rack) combines the rack
+streams. Where a switch cannot add up, the fastest helper of that rack does: it receives the others' slices and sends the sum on, so its
 downlink is charged.
 """
 
@@ -37,7 +37,10 @@ def _relays(holder, rack, aggregate, speed):
 
 @loop
 def aggregation_edges(nodes, indices, count, destination, rack, aggregate, core, relay, down, child, parent, source, at):
-    """Writes the edges of one sub-repair from place `at` on, children before parents; where they end. Nodes of one rack stand together."""
+    """Writes the edges of one sub-repair from place `at` on, children before parents, and returns where they end.
+
+    The nodes of one rack must be next to each other.
+    """
     hosts, racks = len(rack), len(aggregate)
     own_rack = rack[destination]
     heads, head_source = np.empty(count + racks, np.int64), np.empty(count + racks, np.int64)
@@ -91,7 +94,7 @@ def aggregation_edges(nodes, indices, count, destination, rack, aggregate, core,
 
 @loop
 def charge(load, holders, shares, size, destination, rack, aggregate, core, relay, down):
-    """Adds to `load` (bytes by pool) what rebuilding `size` bytes with these shares of the holders costs; a negative size takes it away."""
+    """Adds to `load` (bytes by pool) the cost of rebuilding `size` bytes with these shares of the holders; a negative size subtracts it."""
     hosts, racks = len(rack), len(aggregate)
     own = rack[destination]
     in_rack, of_relay = np.zeros(racks), np.zeros(racks)

@@ -1,9 +1,9 @@
 """A repair plan: which bytes of which lost block are rebuilt from which helpers, along which tree, at which destination.
 
-A plan is a list of *sub-repairs*. One rebuilds the bytes [start, stop) of a lost block: its helpers multiply their bytes by their
-coefficients and every vertex of its tree XORs what comes in with what it has and passes the sum on, up to the destination. Vertices are
-hosts (their numbers), then rack switches, then the core. Plans of a hundred thousand blocks are arrays; `plan[i]` and iteration give
-sub-repairs as objects.
+A plan is a list of *sub-repairs*, each of which rebuilds the bytes [start, stop) of a lost block. The helpers multiply their bytes by
+their coefficients, and every vertex of the tree XORs what comes in with what it has and passes the sum on, up to the destination.
+Vertices are hosts (by their numbers), then rack switches, then the core. Plans of a hundred thousand blocks are arrays; `plan[i]` and
+iteration give sub-repairs as objects.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from armillary.errors import InputError
 from ..coding import galois
 from .problem import Problem
 
-#: Slices flow through the tree; k flows straight to the destination; whole blocks, one round after the other.
+#: Slices flow through a tree, k flows go straight to the destination, or whole blocks are sent round by round.
 PIPELINE, STAR, ROUNDS = 0, 1, 2
 SHAPES = ("pipeline", "star", "rounds")
 
 
 @dataclass(frozen=True)
 class SubRepair:
-    """Bytes [start, stop) of one lost block.
+    """The repair of bytes [start, stop) of one lost block.
 
-    `helpers` are (node, block index, coefficient); `edges` are (child, parent) vertices, children before parents; `rate` in bytes/s is
-    what the plan counts on.
+    `helpers` are (node, block index, coefficient), `edges` are (child, parent) vertices, children before parents, and `rate` is the bytes/s
+    on which the plan counts.
     """
 
     stripe: int
@@ -46,11 +46,11 @@ class SubRepair:
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """Sub-repairs as arrays; sub-repair s has the edges first[s] … first[s + 1], each of which lies before any that needs it.
+    """Sub-repairs as arrays; sub-repair s has the edges first[s] … first[s + 1], each of which comes before those that need it.
 
-    `rate` is the rebuilt bytes/s that the plan counts on, `seconds` what it then takes. `source[e]` is the block index that the child
-    of edge e adds itself, -1 for a vertex that only passes on. `uplink[s]` is below 1 where one transmission serves several lost
-    blocks.
+    `rate` is the rebuilt bytes/s on which the plan counts, and `seconds` is the time that this takes. `source[e]` is the block index that
+    the child of edge e adds itself, or -1 for a vertex that only passes sums on. `uplink[s]` is below 1 where one transmission serves
+    several lost blocks.
     """
 
     problem: Problem
@@ -66,7 +66,7 @@ class RepairPlan:
     child: np.ndarray
     parent: np.ndarray
     source: np.ndarray
-    #: Among waiting blocks, start the one whose links are idlest, rather than the next.
+    #: Whether the waiting block whose links are idlest starts, rather than the next one.
     fit: bool = False
 
     def __len__(self) -> int:
@@ -103,14 +103,14 @@ class RepairPlan:
         )  # fmt: skip
 
     def vertex(self, number: int) -> str:
-        """A vertex by name: a node, `rack 2`, or `core`."""
+        """The name of a vertex: a node, `rack 2`, or `core`."""
         fabric = self.problem.fabric
         if number < fabric.nodes:
             return self.problem.node_name(number)
         return f"rack {number - fabric.nodes}" if number < fabric.nodes + fabric.racks else "core"
 
     def to_json(self, indent: int | None = None) -> str:
-        """The plan for whoever carries it out.
+        """The plan as JSON for whoever carries it out.
 
         `{technique, k, m, matrix, seconds, bytes_per_s, sub_repairs: [{stripe, lost, range: [start, stop], to, bytes_per_s, shape,
         helpers: [{helper, index, coefficient, via}], sums: [{at, via}]}]}`; `via` is the vertex that a stream goes to next.
@@ -145,9 +145,9 @@ class RepairPlan:
 def along_tree(
     coefficients: np.ndarray, child: np.ndarray, parent: np.ndarray, source: np.ndarray, read: Callable[[int, int], np.ndarray], length: int
 ) -> np.ndarray:
-    """What the destination gets when every vertex does its part: helpers scale and add their own bytes, all add what comes in.
+    """The bytes that the destination gets when helpers scale and add their own bytes and every vertex adds what comes in.
 
-    `read(node, index)` gives a helper's bytes; edges stand in such an order that a vertex has all its input before it sends.
+    `read(node, index)` gives a helper's bytes. Edges are in such an order that a vertex has all its input before it sends.
     """
     held: dict[int, list[np.ndarray]] = {}
     place = 0
@@ -176,9 +176,9 @@ def _combined(factors: np.ndarray, streams: list[np.ndarray], length: int) -> np
 
 
 def execute(plan: RepairPlan, read: Callable[[int, int, int, int], Any], *, names: bool = False) -> bytes | dict[tuple[int, int], bytes]:
-    """Carries a plan out on real bytes, along its trees: the lost block, or `{(stripe, index): bytes}` of several.
+    """Carries a plan out on real bytes along its trees, and returns the lost block, or `{(stripe, index): bytes}` of several.
 
-    `read(node, stripe, a, b)` returns bytes [a, b) of the block of that stripe on that node; nodes and stripes by number, or by name
+    `read(node, stripe, a, b)` returns the bytes [a, b) of the block of that stripe on that node. Nodes and stripes are numbers, or names
     with `names`.
     """
     problem = plan.problem
@@ -205,6 +205,6 @@ def execute(plan: RepairPlan, read: Callable[[int, int, int, int], Any], *, name
 
 
 def helper_coefficients(plan: RepairPlan, s: int) -> np.ndarray:
-    """The coefficients of a sub-repair's helpers, in the order of its edges; computed from the code, never stored."""
+    """The coefficients of a sub-repair's helpers in the order of its edges, computed from the code because they are never stored."""
     sources = plan.source[int(plan.first[s]) : int(plan.first[s + 1])]
     return plan.problem.code.coefficients(int(plan.problem.index[plan.block[s]]), sources[sources >= 0].tolist())

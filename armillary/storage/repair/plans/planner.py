@@ -1,8 +1,8 @@
-"""What every technique shares: the frame that turns single-block answers into plans of one or many lost blocks.
+"""The frame that all techniques share, which turns answers for single blocks into plans for one or many lost blocks.
 
-A technique answers for one lost block: into which parts to cut it, and the tree of each (`split`). For many lost blocks the frame goes
-through them one by one and counts what each node has been given already: a node with `load` bytes before it offers this block u·B/(load
-+ B), which ranks nodes by when they would be through, so the least used helpers and destinations are taken.
+A technique answers for one lost block: into which parts to cut it, and the tree of each part (`split`). For many lost blocks the frame
+takes them one by one and counts what each node has been given already. A node that has `load` bytes to do offers this block u·B/(load
++ B), which ranks nodes by when they would finish, so the least-used helpers and destinations are taken.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .aggregation import aggregation_edges, relays
 from .plan import PIPELINE, RepairPlan
 from .problem import Fabric, Problem
 
-#: The destination, in the edges of a `Part`.
+#: Stands for the destination in the edges of a `Part`.
 DESTINATION = -1
 
 
 class Part(NamedTuple):
-    """A share of the block and its edges (child, parent) by place among the survivors, children first; or helpers for the switches."""
+    """A share of the block and its edges (child, parent) by place among the survivors, children first, or helpers for the switches."""
 
     share: float
     edges: tuple[tuple[int, int], ...] = ()
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How one block is rebuilt: the rate that this gives, bytes/s, the shape of the trees, and the parts, whose shares add up to 1."""
+    """How one block is rebuilt: the rate in bytes/s, the shape of the trees, and the parts, whose shares add up to 1."""
 
     rate: float
     shape: int
@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """One lost block: what each survivor offers up and down, bytes/s, the destination's downlink, and the racks of all."""
+    """One lost block: what each survivor offers up and down in bytes/s, the destination's downlink, and the racks of all."""
 
     up: np.ndarray
     down: np.ndarray
@@ -55,21 +55,21 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Planner(Technique):
-    """A technique that plans block by block; subclasses give `split`."""
+    """A technique that plans block by block; subclasses define `split`."""
 
-    #: What it is called in plans.
+    #: The name of the technique in plans.
     name: ClassVar[str] = "planner"
     #: Whether a single stripe can be planned.
     single_blocks: ClassVar[bool] = True
-    #: Seconds between looks at the bandwidth while the plan runs; None: the plan stands as it was made.
+    #: Seconds between looks at the bandwidth while the plan runs; None keeps the plan as it was made.
     replan_s: float | None = field(default=None, init=False, repr=False)
 
     def split(self, ends: Ends) -> Split:
-        """The best way that this technique has for one lost block."""
+        """The best way of this technique to rebuild one lost block."""
         raise NotImplementedError
 
     def offers(self, fabric: Fabric, load_up: np.ndarray, load_down: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-        """What each node offers to one block more, up and down: least to those that would be through last."""
+        """What each node offers to one more block, up and down; the nodes that would finish last offer least."""
         return fabric.up * (size / (load_up + size)), fabric.down * (size / (load_down + size))
 
     def plan(self, problem: Problem) -> RepairPlan:
@@ -108,7 +108,7 @@ class Planner(Technique):
 
 
 def least_used(problem: Problem, row: int, load_down: np.ndarray, taken: Sequence[int] = ()) -> int:
-    """The allowed destination that would be through first; two blocks of a stripe go to different nodes where they can."""
+    """The allowed destination that would finish first; two blocks of a stripe go to different nodes where possible."""
     options = np.flatnonzero(problem.allowed[row] & (problem.fabric.down > 0))
     apart = options[~np.isin(options, taken)] if taken else options
     options = apart if len(apart) else options
@@ -116,7 +116,7 @@ def least_used(problem: Problem, row: int, load_down: np.ndarray, taken: Sequenc
 
 
 class PlanBook:
-    """A plan under construction: ranges are cut at whole bytes, ranges below a slice join their neighbour."""
+    """A plan under construction; ranges are cut at whole bytes, and ranges below a slice join their neighbour."""
 
     def __init__(self, problem: Problem, technique: str) -> None:
         self.problem = problem
@@ -132,7 +132,7 @@ class PlanBook:
     def add(
         self, row: int, nodes: np.ndarray, indices: np.ndarray, destination: int, split: Split, load_up: np.ndarray, load_down: np.ndarray
     ) -> None:
-        """One lost block; what it costs the nodes is added to their loads."""
+        """Adds one lost block, and its cost to the loads of the nodes."""
         size = int(self.problem.size[row])
         stops = cut(np.cumsum([part.share for part in split.parts]), size, self.problem.slice)
         start = 0
@@ -173,7 +173,7 @@ class PlanBook:
         self._source += source[:count].tolist()
 
     def plan(self, load_up: np.ndarray, load_down: np.ndarray) -> RepairPlan:
-        """The plan; it counts on the rate of a single block, or on every node being through with its load."""
+        """The plan, which counts on the rate of a single block, or on every node finishing its load."""
         problem = self.problem
         if len(problem) == 1:
             seconds = float(problem.size[0]) / self._rates
@@ -191,7 +191,7 @@ class PlanBook:
 
 
 def cut(ends: np.ndarray, size: int, slice_bytes: int) -> list[int]:
-    """Byte positions at shares `ends` of a block; a part shorter than a slice joins the next, the last one the one before it."""
+    """Byte positions at shares `ends` of a block; a part shorter than a slice joins the next one, or the one before if it is last."""
     least = min(slice_bytes, size)
     stops = [min(round(float(end) * size), size) for end in ends]
     stops[-1] = size

@@ -1,4 +1,4 @@
-"""What is to be rebuilt, and over what: nodes with free bandwidth in racks; lost blocks, survivors and destinations."""
+"""What is to be rebuilt and over which network: nodes with free bandwidth in racks, lost blocks, survivors and destinations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from armillary.errors import InputError
 
 from ..coding.reed_solomon import ReedSolomon
 
-#: What a rack switch or the core can do when nothing says otherwise: nothing.
-NO_AGGREGATION = 0.0
-
 
 @dataclass(frozen=True)
 class Fabric:
-    """Free bandwidth in bytes/s: of each node up and down, of each rack's uplink both ways, and what each switch can add up in flight.
+    """Free bandwidth in bytes/s of each node up and down and of each rack's uplink both ways, and what each switch can add up in flight.
 
-    `rack[i]` is the rack of node i. `aggregate[r]` is the bytes/s of incoming streams that the switch of rack r can combine (0: it cannot),
-    `core_aggregate` the same of the switch between the racks. Infinite rack bandwidth means that racks do not limit.
+    `rack[i]` is the rack of node i. `aggregate[r]` is the bytes/s of incoming streams that the switch of rack r can combine, or 0 if it
+    cannot, and `core_aggregate` is the same for the switch between the racks. Infinite rack bandwidth means that racks do not limit.
     """
 
     up: np.ndarray
@@ -44,7 +41,7 @@ class Fabric:
         aggregate: Sequence[float] | np.ndarray | float = np.inf,
         core_aggregate: float | None = None,
     ) -> Fabric:
-        """From plain sequences; one rack, and racks and switches that limit nothing, unless given."""
+        """A fabric from plain sequences; unless given, there is one rack, and racks and switches limit nothing."""
         ups, downs = np.array(up, np.float64), np.array(down, np.float64)
         racks = np.zeros(len(ups), np.int64) if rack is None else np.array(rack, np.int64)
         if ups.shape != downs.shape or ups.shape != racks.shape or ups.ndim != 1:
@@ -63,17 +60,17 @@ class Fabric:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.up)
 
     @property
     def racks(self) -> int:
-        """How many racks there are."""
+        """The number of racks."""
         return len(self.rack_up)
 
     @functools.cached_property
     def capacities(self) -> np.ndarray:
-        """All pools of the simulation: nodes up, nodes down, racks up, racks down, rack switches, the core."""
+        """The capacities of all pools of the simulation: nodes up, nodes down, racks up, racks down, rack switches, the core."""
         return np.concatenate([self.up, self.down, self.rack_up, self.rack_down, self.aggregate, [self.core_aggregate]])
 
     def with_nodes(self, up: np.ndarray, down: np.ndarray) -> Fabric:
@@ -85,9 +82,9 @@ class Fabric:
 class Problem:
     """Lost blocks to rebuild over a fabric.
 
-    Row l is one lost block: `stripe[l]`, its index in the stripe `index[l]`, the node of every block of that stripe `holder[l, :]` (-1:
-    lost too), and which nodes may receive it, `allowed[l, node]`. `size[l]` bytes of it are still to be rebuilt. A `slice` is what a
-    helper sends at a time.
+    Row l is one lost block. It has a stripe `stripe[l]` and an index in the stripe `index[l]`. `holder[l, :]` is the node of every block of
+    that stripe, or -1 for one that is lost too, and `allowed[l, node]` says which nodes may receive it. `size[l]` bytes of it are still to
+    be rebuilt. A helper sends `slice` bytes at a time.
     """
 
     code: ReedSolomon
@@ -120,12 +117,12 @@ class Problem:
         return len(self.stripe)
 
     def stripe_name(self, row: int) -> str:
-        """The stripe of a lost block, as the user calls it."""
+        """The user's name for the stripe of a lost block."""
         number = int(self.stripe[row])
         return f"stripe {self.stripe_names[number] if self.stripe_names else number}"
 
     def node_name(self, node: int) -> str:
-        """A node, as the user calls it."""
+        """The user's name for a node."""
         return self.names[node] if self.names else str(node)
 
     def survivors(self, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +134,7 @@ class Problem:
     def single(
         cls, up: Sequence[float] | np.ndarray, down: Sequence[float] | np.ndarray, k: int, size: int = 64 << 20, slice: int = 64 << 10
     ) -> Problem:
-        """One lost block: nodes 0 … n-2 hold the survivors, the last node is the destination; no racks limit."""
+        """A problem with one lost block: nodes 0 … n-2 hold the survivors, the last node is the destination, and no racks limit."""
         count = len(up) - 1
         code = ReedSolomon(k, count + 1 - k)
         allowed = np.zeros((1, count + 1), bool)

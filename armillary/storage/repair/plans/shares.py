@@ -1,9 +1,9 @@
 """How much each helper sends, and how shares become byte ranges with k different helpers each.
 
-Shares: with R the rebuilt rate and u_i what helper i can send, any rates x_i ≤ min(u_i, R) that add up to kR will do, so the best R is
-the largest with sum_i min(u_i, R) ≥ kR. Ranges: shares w_i = x_i / R lie in [0, 1] and add up to k. Lay them end to end on a line of
-length k and cut it into k rows of length 1 (McNaughton 1959, the wrap-around rule for preemptive schedules): at each position the k
-rows name k different helpers.
+With R the rebuilt rate and u_i what helper i can send, any rates x_i ≤ min(u_i, R) that add up to kR will do, so the best R is the
+largest with sum_i min(u_i, R) ≥ kR. The shares w_i = x_i / R lie in [0, 1] and add up to k. They are laid end to end on a line of length
+k, which is cut into k rows of length 1 (McNaughton 1959, the wrap-around rule for preemptive schedules). At each position the k rows
+name k different helpers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from armillary.kernels import loop
 
-#: Shares closer than this to a whole row count as that.
+#: A share closer than this to a whole row counts as a whole row.
 TINY = 1e-12
 
 
 def water_filling(up: Sequence[float] | np.ndarray, k: int) -> float:
-    """The largest R with sum_i min(u_i, R) ≥ k·R, bytes/s as in `up`; 0 with fewer than k helpers that can send.
+    """The largest R with sum_i min(u_i, R) ≥ k·R, in bytes/s as `up`; 0 with fewer than k helpers that can send.
 
-    With the j fastest helpers capped at R, R = (sum of the others) / (k - j) if that lies between u_{j+1} and u_j; O(n log n).
+    With the j fastest helpers capped at R, R = (sum of the others) / (k - j) if that lies between u_{j+1} and u_j; this takes O(n log n).
     """
     return float(_level(np.sort(np.asarray(up, np.float64))[::-1].copy(), k))
 
@@ -40,9 +40,10 @@ def _level(falling, k):
 
 
 def wrap_around(shares: Sequence[float] | np.ndarray) -> list[tuple[float, float, tuple[int, ...]]]:
-    """(from, to, helpers) on [0, 1), at most one range more than there are helpers; each names k different helpers in their order.
+    """(from, to, helpers) of each range on [0, 1), each with k different helpers in their order.
 
-    `shares` lie in [0, 1] and add up to a whole number k. Neighbours in `shares` overlap least, so those of one rack should stand together.
+    `shares` lie in [0, 1] and add up to a whole number k. There is at most one more range than there are helpers. Neighbours in `shares`
+    overlap least, so the helpers of one rack should be next to each other.
     """
     cuts, chosen = ranges(np.asarray(shares, np.float64), round(float(np.sum(shares))))
     return [(float(cuts[r]), float(cuts[r + 1]), tuple(int(i) for i in np.sort(chosen[r]))) for r in range(len(chosen))]

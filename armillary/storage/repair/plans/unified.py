@@ -1,12 +1,12 @@
-"""Shares and destinations for many lost blocks at once: the linear program, and the greedy for what is too large for it.
+"""Shares and destinations for many lost blocks at once: the linear program, and the greedy for problems that are too large for it.
 
-Lost block l has survivors H(l) and allowed destinations D(l). Find shares 0 ≤ w_{l,i} ≤ 1, sum_i w_{l,i} = k, and a destination each,
-with the least T such that no node's uplink or downlink, no rack's uplink, no switch has more than T seconds to do. The destinations are
-whole: the linear program's are rounded to their largest entry and the shares solved again.
+Lost block l has survivors H(l) and allowed destinations D(l). Find shares 0 ≤ w_{l,i} ≤ 1, sum_i w_{l,i} = k, and a destination for each
+block, with the least T such that no node's uplink or downlink, no rack's uplink and no switch has more than T seconds of work. A block
+has one destination, so those of the linear program are rounded to their largest entry and the shares are solved again.
 
-A rack's uplink carries min(1, sum of the shares in it) of a block, which bends the wrong way for a linear program: it is replaced by
-its tangent (1 where the sum is above 1, the sum where it is below), and the program solved again from where it came out. Each such
-answer is feasible, none is worse than the one before.
+A rack's uplink carries min(1, sum of the shares in it) of a block, which is concave and does not fit a linear program. It is replaced by
+its tangent (1 where the sum is above 1, the sum where it is below), and the program is solved again from its last answer. Each such
+answer is feasible, and none is worse than the one before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TANGENTS = 4
 
 
 class Shares(NamedTuple):
-    """w[lost, index] over the blocks of the stripe, the destination of each, and the seconds that the busiest pool then has to do."""
+    """w[lost, index] over the blocks of the stripe, the destination of each, and the seconds of work of the busiest pool."""
 
     w: np.ndarray
     destination: np.ndarray
@@ -35,12 +35,12 @@ class Shares(NamedTuple):
 
 
 def variables(problem: Problem) -> int:
-    """How large the linear program would be."""
+    """The number of variables of the linear program."""
     return int((problem.holder >= 0).sum() + problem.allowed.sum()) + 1
 
 
 def busiest(problem: Problem, w: np.ndarray, destination: np.ndarray) -> float:
-    """Seconds that the busiest pool has to do with these shares."""
+    """Seconds of work of the busiest pool with these shares."""
     return float(_seconds(_loads(problem, w, destination), problem.fabric.capacities))
 
 
@@ -71,7 +71,7 @@ def _seconds(load, capacity):
 
 
 def by_greedy(problem: Problem, rng: np.random.Generator, passes: int = 2, destination: np.ndarray | None = None) -> Shares:
-    """Blocks in random order, each where it ends soonest beside what is placed; then those on the busiest pool once more."""
+    """Places blocks in random order, each where it ends soonest beside those already placed, and then those on the busiest pool again."""
     fabric = problem.fabric
     fixed = np.full(len(problem), -1, np.int64) if destination is None else destination.astype(np.int64)
     w, found, seconds = _greedy(
@@ -86,7 +86,7 @@ def by_greedy(problem: Problem, rng: np.random.Generator, passes: int = 2, desti
 
 @loop
 def _level(t, row, holder, size, k, capacity, load, rack, aggregate, own, relay, w, in_rack):
-    """Shares that are through by time t beside the loads, into w; their sum."""
+    """Writes the shares that finish by time t beside the loads into w, and returns their sum."""
     hosts, racks = len(rack), len(aggregate)
     in_rack[:] = 0.0
     for i in range(holder.shape[1]):
@@ -100,7 +100,7 @@ def _level(t, row, holder, size, k, capacity, load, rack, aggregate, own, relay,
         most = np.inf
         if r != own:
             free = (t * capacity[2 * hosts + r] - load[2 * hosts + r]) / size
-            # Above one, the rack's stream is as large as the block whatever more its helpers send.
+            # Above one, the rack's stream is as large as the block, however much more its helpers send.
             if free < 1.0:
                 most = max(free, 0.0)
         if aggregate[r] > 0.0:
@@ -121,7 +121,7 @@ def _level(t, row, holder, size, k, capacity, load, rack, aggregate, own, relay,
 
 @loop
 def _place(row, holder, size, k, capacity, load, rack, aggregate, own, relay, w, in_rack):
-    """The soonest shares of one block; the time, infinite where there are none."""
+    """Finds the soonest shares of one block and returns the time, which is infinite if there are none."""
     high = 1e-9
     for i in range(holder.shape[1]):
         node = holder[row, i]
@@ -150,7 +150,7 @@ def _place(row, holder, size, k, capacity, load, rack, aggregate, own, relay, w,
 
 @loop
 def _choose(row, holder, stripe_peers, size, allowed, capacity, load, rack, hosts, racks):
-    """The allowed destination whose downlink, and whose rack's, is through first with one block more."""
+    """The allowed destination whose downlink and whose rack's downlink finish first with one more block."""
     best, least = -1, np.inf
     for avoid in range(2):
         for j in range(hosts):
@@ -175,7 +175,7 @@ def _greedy(holder, stripe, size, allowed, fixed, k, capacity, rack, aggregate, 
     hosts, racks = len(rack), len(aggregate)
     w, destination = np.zeros((blocks, width)), np.full(blocks, -1, np.int64)
     load, in_rack, fresh = np.zeros(len(capacity)), np.zeros(racks), np.zeros(width)
-    # Rows of one stripe, chained: two blocks of a stripe should not share a destination.
+    # The rows of one stripe are chained, because two blocks of a stripe should not share a destination.
     last, before = {-1: -1}, np.full(blocks, -1, np.int64)
     after = np.full(blocks, -1, np.int64)
     for row in range(blocks):
@@ -218,7 +218,7 @@ def _greedy(holder, stripe, size, allowed, fixed, k, capacity, rack, aggregate, 
                 return w, destination, np.inf
             w[row] = fresh
             charge(load, holder[row], w[row], size[row], destination[row], rack, aggregate, core, relay[row], down)
-    # Loads were added and taken away many times: from the beginning once more.
+    # Loads were added and subtracted many times, so they are computed from scratch once more.
     load[:] = 0.0
     for row in range(blocks):
         charge(load, holder[row], w[row], size[row], destination[row], rack, aggregate, core, relay[row], down)
@@ -246,7 +246,7 @@ def _touches(pool, row, holder, w, destination, rack, hosts, racks):
 
 
 def by_linear_program(problem: Problem) -> Shares:
-    """The linear program by HiGHS: destinations free, then rounded, then the shares again."""
+    """Solves the linear program by HiGHS with free destinations, rounds these, and solves for the shares again."""
     start = np.where(problem.holder >= 0, problem.code.k / (problem.holder >= 0).sum(axis=1, keepdims=True), 0.0)
     w, free = start, None
     if (problem.allowed.sum(axis=1) > 1).any():
@@ -269,7 +269,7 @@ def by_linear_program(problem: Problem) -> Shares:
 
 
 def _rounded(problem: Problem, free: np.ndarray | None) -> np.ndarray:
-    """The largest entry of each row of y; between equals, whoever has least so far; blocks of one stripe apart where possible."""
+    """The largest entry of each row of y; ties go to the least-used node, and blocks of one stripe are kept apart where possible."""
     wish = np.where(problem.allowed, 1.0 if free is None else free, -1.0)
     load = np.zeros(problem.fabric.nodes)
     down = np.maximum(problem.fabric.down, 1e-300)
@@ -286,7 +286,7 @@ def _rounded(problem: Problem, free: np.ndarray | None) -> np.ndarray:
 
 
 def _solve(problem: Problem, around: np.ndarray, destination: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """(w, y) of the linear program whose rack terms are the tangents at the shares `around`; with destinations given, y is None."""
+    """(w, y) of the linear program whose rack terms are the tangents at the shares `around`; y is None if destinations are given."""
     import scipy.sparse as sp
     from scipy.optimize import linprog
 
@@ -297,7 +297,7 @@ def _solve(problem: Problem, around: np.ndarray, destination: np.ndarray | None)
     rack_of = fabric.rack[node_of]
     count = len(row_of)
     y_row, y_node = np.nonzero(problem.allowed) if destination is None else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    # Bytes are counted in units of the largest block, rates in units of the fastest, so that all numbers are near one.
+    # Bytes are in units of the largest block and rates in units of the fastest, so that all numbers are near one.
     unit, fastest = float(problem.size.max()), float(max(fabric.up.max(), fabric.down.max()))
     size = problem.size / unit
     relay = relays(problem)
@@ -361,7 +361,7 @@ def _solve(problem: Problem, around: np.ndarray, destination: np.ndarray | None)
     bounds = np.zeros((shape[1], 2))
     bounds[:count, 1], bounds[count:-1, 1], bounds[-1, 1] = able, 1.0, np.inf
     wanted = np.concatenate([np.full(len(problem), float(k)), np.ones(len(problem) if len(y_row) else 0)])
-    # Its annotations know no sparse matrices.
+    # The annotations of SciPy know no sparse matrices here.
     solver: Any = linprog
     found = solver(goal, A_ub=upper, b_ub=-constant[binding], A_eq=sums, b_eq=wanted, bounds=bounds, method="highs")
     if found.x is None:
@@ -377,7 +377,7 @@ def _solve(problem: Problem, around: np.ndarray, destination: np.ndarray | None)
 
 
 def _charge_destinations(problem, destination, own, gathers, size, in_own, tangent, flat_row, row_of, w_column, add, constant):
-    """What known destinations add: their downlink, their rack's, and whoever adds up the rack streams there."""
+    """The loads that known destinations add: their downlink, their rack's, and whoever adds up the rack streams there."""
     fabric = problem.fabric
     hosts, racks = fabric.nodes, fabric.racks
     relay = relays(problem)
@@ -391,7 +391,7 @@ def _charge_destinations(problem, destination, own, gathers, size, in_own, tange
     into.append((hosts + destination, many))
     for pool, mask in into:
         if fabric.core_aggregate > 0:
-            # Added up in the core, the other racks' streams are one at most.
+            # Added up in the core, the streams of the other racks are at most one.
             np.add.at(constant, pool[mask], size[mask])
         else:
             chosen = tangent & mask[row_of]

@@ -1,15 +1,16 @@
-"""A plan carried out: in simulated time, planned anew where the technique does that, and byte by byte on real data."""
+"""A plan carried out in simulated time, planned again where the technique does that, and byte by byte on real data."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+
+from armillary.timing import Stopwatch
 
 from ..own_placement.bandwidth import Bandwidth
 from ..plans.plan import RepairPlan, along_tree, helper_coefficients
@@ -18,9 +19,9 @@ from ..plans.problem import Problem
 from ..plans.unified import MOST_VARIABLES, variables
 from .flows import simulate
 
-#: Problems above this many variables are planned anew by the greedy.
+#: Problems with more variables than this are planned again by the greedy.
 QUICK = 2_000
-#: Very large repairs look at the bandwidth this often in all.
+#: Very large repairs look at the bandwidth at most this often in total.
 LOOKS = 20
 
 
@@ -36,7 +37,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class CarriedOut:
-    """Seconds to the last byte, bytes over every pool and what the pools offered, the pieces as rebuilt, and how many plans it took."""
+    """Seconds to the last byte, bytes over every pool and what the pools offered, the rebuilt pieces, and the number of plans made."""
 
     seconds: float
     pool_bytes: np.ndarray
@@ -46,7 +47,7 @@ class CarriedOut:
 
 
 def carry_out(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, *, window: int = 64) -> CarriedOut:
-    """Runs the plan under the bandwidth as it changes; a planner with `replan_s` plans the rest anew when that has drifted."""
+    """Runs the plan under changing bandwidth; a planner with `replan_s` plans the rest again when the bandwidth has drifted."""
     if planner.replan_s is None or len(bandwidth.times) == 1:
         run = simulate(plan, bandwidth if len(bandwidth.times) > 1 else None, window=window)
         pieces = tuple(Piece(plan, s, int(plan.block[s]), int(plan.start[s]), int(plan.stop[s])) for s in range(len(plan)))
@@ -63,7 +64,7 @@ def _with_replanning(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, w
     if variables(whole) > QUICK and getattr(planner, "solver", None) == "auto":
         quick = replace(planner, solver="greedy")  # type: ignore[call-arg]
     rows = np.arange(len(whole))
-    # What is left of each block: (from, to) stretches, in the order in which the plan counts bytes.
+    # The (from, to) stretches that are left of each block, in the order in which the plan counts bytes.
     stretches = [[(0, int(size))] for size in whole.size]
     fixed = np.full(len(whole), -1, np.int64)
     pieces: list[Piece] = []
@@ -95,7 +96,7 @@ def _with_replanning(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, w
 
 
 def _next_look(planner: Planner, bandwidth: Bandwidth, now: float, every: float) -> float:
-    """The next multiple of `every` at which some node's bandwidth is off by more than the planner bears."""
+    """The next multiple of `every` at which some node's bandwidth differs by more than the planner tolerates."""
     up, down = bandwidth.at(now)
     bears = float(getattr(planner, "drift", 0.1))
     for t in bandwidth.times[bandwidth.times > now]:
@@ -106,7 +107,7 @@ def _next_look(planner: Planner, bandwidth: Bandwidth, now: float, every: float)
 
 
 def _mapped(stretches: list[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Bytes [begin, end), counted along the stretches, as stretches of the block."""
+    """The bytes [begin, end), counted along the stretches, as stretches of the block."""
     passed = 0
     for a, b in stretches:
         low, high = max(begin - passed, 0), min(end - passed, b - a)
@@ -118,7 +119,7 @@ def _mapped(stretches: list[tuple[int, int]], begin: int, end: int) -> Iterator[
 def _rest(
     whole: Problem, bandwidth: Bandwidth, now: float, rows: np.ndarray, left: dict[int, list[tuple[int, int]]], fixed: np.ndarray
 ) -> Problem:
-    """What is left to rebuild at `now`; a block that has begun stays where it is."""
+    """What is left to rebuild at `now`; a block that has begun keeps its destination."""
     allowed = whole.allowed[rows].copy()
     begun = fixed[rows] >= 0
     allowed[begun] = False
@@ -135,7 +136,7 @@ def _part(blocks: np.ndarray, low: int, high: int, node: int, index: int) -> np.
 
 
 def rebuild(problem: Problem, pieces: tuple[Piece, ...], real_bytes: int, seed: int) -> tuple[bool, float]:
-    """(whether every rebuilt byte equals the lost one, seconds of arithmetic): the trees, done on blocks of `real_bytes` random bytes.
+    """(whether every rebuilt byte equals the lost one, seconds of arithmetic) of the trees on blocks of `real_bytes` random bytes.
 
     Byte positions are scaled from the simulated block to the real one; partial sums are formed where the plan forms them.
     """
@@ -153,19 +154,19 @@ def rebuild(problem: Problem, pieces: tuple[Piece, ...], real_bytes: int, seed: 
         blocks = np.concatenate([data, code.encode(data)])
         rebuilt = {row: np.zeros(real_bytes, np.uint8) for row in rows}
         filled = dict.fromkeys(rows, 0)
-        start = time.perf_counter()
-        for plan, s, row, a, b in by_stripe.get(stripe, ()):
-            low, high = a * real_bytes // full, b * real_bytes // full
-            if low == high:
-                continue
-            edges = slice(int(plan.first[s]), int(plan.first[s + 1]))
-            rebuilt[row][low:high] = along_tree(
-                helper_coefficients(plan, s), plan.child[edges], plan.parent[edges], plan.source[edges],
-                partial(_part, blocks, low, high), high - low,
-            )  # fmt: skip
-            filled[row] += high - low
-        seconds += time.perf_counter() - start
+        with Stopwatch() as watch:
+            for plan, s, row, a, b in by_stripe.get(stripe, ()):
+                low, high = a * real_bytes // full, b * real_bytes // full
+                if low == high:
+                    continue
+                edges = slice(int(plan.first[s]), int(plan.first[s + 1]))
+                rebuilt[row][low:high] = along_tree(
+                    helper_coefficients(plan, s), plan.child[edges], plan.parent[edges], plan.source[edges],
+                    partial(_part, blocks, low, high), high - low,
+                )  # fmt: skip
+                filled[row] += high - low
+        seconds += watch.seconds
         for row in rows:
-            # Each block counts its own bytes: nothing may be rebuilt twice, nothing left out.
+            # Each block counts its own bytes, so nothing may be rebuilt twice or left out.
             right &= filled[row] == real_bytes and np.array_equal(rebuilt[row], blocks[problem.index[row]])
     return bool(right), seconds

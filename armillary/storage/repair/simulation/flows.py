@@ -1,8 +1,9 @@
 """How long a plan takes: its flows over the engine's max-min pools, event by event.
 
-A pipelined tree is one activity over all its pools, so its rate is common to all edges; (depth - 1) slices at that rate pass before the
-destination gets the first, and are added to its work. A star is k flows that share max-min; rounds are flows of whole blocks that wait
-for what they need. At most `window` lost blocks are under way at once, in the order of the plan; capacities may change at given times.
+A pipelined tree is one activity over all its pools, so all edges have the same rate. (depth - 1) slices at that rate pass before the
+destination gets the first one, and they are added to its work. A star is k flows that share max-min, and rounds are flows of whole blocks
+that wait for their inputs. At most `window` lost blocks are repaired at once, in the order of the plan. Capacities may change at given
+times.
 
 Pools are numbered as in `Fabric.capacities`: nodes up, nodes down, racks up, racks down, rack switches, the core.
 """
@@ -20,13 +21,13 @@ from ..own_placement.bandwidth import Bandwidth
 from ..plans.plan import PIPELINE, ROUNDS, RepairPlan
 from ..plans.problem import Fabric
 
-#: More sub-repairs than this, and those of one block run as one activity, each at its share of the rate.
+#: Above this number of sub-repairs, those of one block run as one activity, each at its share of the rate.
 PACED_ABOVE = 20_000
 
 
 @dataclass(frozen=True)
 class Run:
-    """What happened: seconds to the last byte, bytes over each pool, and how far each sub-repair came (all the way unless stopped)."""
+    """The outcome: seconds to the last byte, bytes over each pool, and the progress of each sub-repair (complete unless stopped)."""
 
     seconds: float
     pool_bytes: np.ndarray
@@ -37,9 +38,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Flows:
-    """Activities of a plan: work and depth-caused start-up in bytes, CSR of pools and usages, the block and sub-repair each belongs to.
+    """The activities of a plan: work and start-up in bytes, pools and usages in CSR form, and the block and sub-repair of each.
 
-    `waits[f]` flows must end before flow f starts; when f ends, flow `then[f]` waits for one less (-1: none).
+    `waits[f]` flows must end before flow f starts. When f ends, flow `then[f]` waits for one less; -1 means none.
     """
 
     work: np.ndarray
@@ -73,13 +74,13 @@ def simulate(
     stop: float = np.inf,
     paced: bool | None = None,
 ) -> Run:
-    """Runs the plan from time `start`; with `bandwidth` the nodes' capacities follow it, else they stay as the plan saw them.
+    """Runs the plan from time `start`; with `bandwidth` the nodes' capacities follow it, otherwise they stay as the plan saw them.
 
-    `stop` ends early and says how far every sub-repair came. Units: seconds and bytes.
+    `stop` ends the run early, and the result says how far every sub-repair came. Units are seconds and bytes.
     """
     fabric = plan.problem.fabric
     paced = len(plan) > PACED_ABOVE if paced is None else paced
-    # Only what flows through can be paced: rounds have an order, and stars are k flows by name.
+    # Only pipelines can be paced, because rounds have an order and stars are k separate flows.
     paced = paced and bool((plan.shape == PIPELINE).all())
     table = flows(plan, paced)
     times, levels = capacity_changes(fabric, bandwidth, start)
@@ -103,7 +104,7 @@ def simulate(
 
 
 def capacity_changes(fabric: Fabric, bandwidth: Bandwidth | None, start: float) -> tuple[np.ndarray, np.ndarray]:
-    """(times, capacities of all pools from each on), from `start`."""
+    """(times, the capacities of all pools from each time on), from `start`."""
     if bandwidth is None:
         return np.array([start]), fabric.capacities[None, :]
     later = bandwidth.times[bandwidth.times > start]
@@ -113,7 +114,7 @@ def capacity_changes(fabric: Fabric, bandwidth: Bandwidth | None, start: float) 
 
 
 def traffic(plan: RepairPlan) -> np.ndarray:
-    """Bytes that the plan moves over each pool, start-up aside."""
+    """Bytes that the plan moves over each pool, without start-up."""
     table = flows(plan, False)
     found = np.zeros(len(plan.problem.fabric.capacities))
     each = np.repeat(table.work - table.startup, np.diff(table.first)) * table.uses
@@ -122,7 +123,7 @@ def traffic(plan: RepairPlan) -> np.ndarray:
 
 
 def _done(plan: RepairPlan, table: Flows, left: np.ndarray, paced: bool) -> np.ndarray:
-    """Bytes of each sub-repair that have arrived; of stars and rounds none before all of it has."""
+    """The bytes of each sub-repair that have arrived; stars and rounds have none until they are complete."""
     length = (plan.stop - plan.start).astype(np.float64)
     if paced:
         share = np.zeros(len(plan.problem))
@@ -134,7 +135,7 @@ def _done(plan: RepairPlan, table: Flows, left: np.ndarray, paced: bool) -> np.n
 
 
 def _merged(table: Flows, blocks: int, pools: int) -> Flows:
-    """One activity a lost block: usage is the share of its bytes that a pool sees. Only for plans of pipelines."""
+    """Makes one activity per lost block, whose usage is the share of its bytes that a pool sees; for plans of pipelines only."""
     whole = np.zeros(blocks)
     np.add.at(whole, table.block, table.work - table.startup)
     startup = np.zeros(blocks)
@@ -153,7 +154,7 @@ def _merged(table: Flows, blocks: int, pools: int) -> Flows:
 
 @loop
 def _edge_pools(a, b, rack, nodes, racks, out):
-    """Pools that a stream from vertex a to vertex b uses; how many."""
+    """Writes the pools that a stream from vertex a to vertex b uses, and returns how many there are."""
     n = 0
     core = nodes + racks
     ra = rack[a] if a < nodes else (a - nodes if a < core else -1)
@@ -193,7 +194,7 @@ def _flows(block, length, shape, uplink, first, child, parent, rack, racks, pool
     for s in range(subs):
         low, high = first[s], first[s + 1]
         if shape[s] != PIPELINE:
-            # The flow out of each vertex, to chain rounds.
+            # The flow out of each vertex is needed to chain rounds.
             for e in range(low, high):
                 ways[child[e]] = f + e - low
             for e in range(low, high):
@@ -237,7 +238,7 @@ def _flows(block, length, shape, uplink, first, child, parent, rack, racks, pool
 
 @loop
 def _run(s, work, startup, first, pools, uses, block, waits, then, order, begins, times, levels, window, start, stop, fit, left):
-    """The event loop. `left[f]` receives the bytes that are not done; bytes over each pool are returned with the end."""
+    """Runs the event loop. `left[f]` receives the bytes that are not done; the bytes over each pool are returned with the end."""
     flows_total, blocks = len(work), len(begins) - 1
     rows = len(s.activity)
     free_rows = np.arange(rows - 1, -1, -1)
@@ -292,7 +293,7 @@ def _run(s, work, startup, first, pools, uses, block, waits, then, order, begins
         next_change = times[change] if change < len(times) else np.inf
         following = min(due, next_change, stop)
         if following == np.inf:
-            # What is left can never move.
+            # The remaining flows can never move.
             now = np.inf
             break
         now = following
