@@ -17,6 +17,7 @@ and returns its metrics. Nothing here knows how studies are run, stored or judge
 from __future__ import annotations
 
 import copy
+import fnmatch
 import importlib
 import inspect
 import re
@@ -142,7 +143,8 @@ class Arena:
     `module:Class(parameter=value)`. `papers` says which
     techniques are published systems (a key of papers.toml). `baseline` is what plots compare with, `tradeoff` the two metrics of
     the Pareto plot. `warmup` asks for one unmeasured run per technique and case, so that compilation is not timed; `repeats` replaces
-    the study's default; `requires` are cluster fields without which a case cannot run.
+    the study's default; `requires` are cluster fields without which a case cannot run. `telling` are names or patterns of the few cases
+    that `compare` runs unless it is told otherwise, chosen so that it answers within a minute on two cores; all when there are none.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class Arena:
         repeats: int | None = None,
         requires: Iterable[str] = (),
         constants: Iterable[Constant] = (),
+        telling: Iterable[str] = (),
     ) -> None:
         self.path = path
         self.field, _, self.name = path.partition("/")
@@ -172,6 +175,7 @@ class Arena:
         self.repeats = repeats
         self.requires = frozenset(requires)
         self.constants = tuple(constants)
+        self.telling = tuple(telling)
         #: Technique classes, from their first use on.
         self._classes: dict[str, type[Technique]] = {}
         #: Set by the decorators below.
@@ -318,6 +322,13 @@ class Arena:
             raise InputError(f"{self.path} does not depend on a cluster; leave --cluster out")
         cluster.require(self.requires)
         return list(self._cases(scale, cluster=cluster))
+
+    def telling_cases(self, scale: str = "small") -> list[str] | None:
+        """The names of the built-in cases that `compare` runs by default at this scale, or None for all: the tiny scale is small enough."""
+        if not self.telling or scale == "tiny":
+            return None
+        names = [case.name for case in self.built_in(scale)]
+        return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.telling)] or None
 
     def options(self) -> dict[str, Parameter]:
         """The options that this arena's reader takes, by name."""

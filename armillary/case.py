@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from armillary.errors import InputError
+from armillary.frozen import frozen
 from armillary.parameters import canonical_json
 from armillary.streams import seed32, stream
 
@@ -77,25 +78,26 @@ class Case:
 
     @property
     def loaded(self) -> Any:
-        """What the arena's reader made of the user's files; nobody may change it."""
+        """What the arena's reader made of the user's files; its arrays are read-only."""
         if self.load is None:
             raise TypeError(f"case {self.name} does not come from a file")
         return self.load()
 
     @property
     def workload(self) -> Any:
-        """The work itself, made once for techniques that run one after another; nobody may change it."""
+        """The work itself, made once for techniques that run one after another; its arrays are read-only."""
         return self.once(_workload)
 
     def once(self, compute: Callable[..., T], *arguments: Hashable) -> T:
         """`compute(case, *arguments)`, computed once for this case, seed and repeat: later techniques on it get the same object.
 
-        For what every technique needs and none may influence: a reference solution, a baseline's misses, a sorted copy.
+        For what every technique needs and none may influence: a reference solution, a baseline's misses, a sorted copy. Arrays in it
+        are read-only from then on, so that no technique can change the next one's input.
         """
         kept = _kept_for(self)
         key = (f"{compute.__module__}:{compute.__qualname__}", arguments)
         if key not in kept:
-            kept[key] = compute(self, *arguments)
+            kept[key] = frozen(compute(self, *arguments))
         found: T = kept[key]
         return found
 

@@ -126,7 +126,8 @@ class Claim:
     case or several. `aggregate="max"` reads "up to": the best case counts. `honest=(low, high)` is what counts as held on our
     cases, `part` the least that counts as held in part, both in the unit of `by` and explained in `why`. `circular` marks a
     figure that calibrates our model and so cannot be a verdict on it; `needs` names hardware without which the claim is not
-    tried; `stand_in` what stands for a part that could not be had, and is said in the verdict.
+    tried; `stand_in` what stands for a part that could not be had, and is said in the verdict. `scale` is the scale of the built-in
+    work that the claim is made for: smaller work shows its figure and judges nothing.
     """
 
     metric: str
@@ -142,6 +143,7 @@ class Claim:
     circular: str | None = None
     needs: str | None = None
     stand_in: str | None = None
+    scale: Literal["small", "large"] = "small"
 
     def __post_init__(self) -> None:
         relative = isinstance(self.by, Gain | Parity)

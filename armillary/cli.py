@@ -46,7 +46,7 @@ def _technique_names(incomplete: str) -> list[str]:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")]
 StorePath = Annotated[Optional[Path], typer.Option("--store", help="The results' SQLite file.")]  # noqa: UP045
-Engine = Annotated[str, typer.Option(help="here, processes:N, dask, or a Dask scheduler's address (tcp://host:8786).")]
+Engine = Annotated[str, typer.Option(help="auto, here, processes:N, dask, or a Dask scheduler's address (tcp://host:8786).")]
 Scale = Annotated[str, typer.Option(help="Size of the built-in work: tiny, small or large.")]
 Repeats = Annotated[Optional[int], typer.Option(help="Repeats of each unit; 5 by default when something is measured.")]  # noqa: UP045
 Seed = Annotated[int, typer.Option(help="The study's seed: same seed, same simulated numbers.")]
@@ -157,13 +157,13 @@ def compare(
     settings: Setting,
     work: Work,
     techniques: Annotated[Optional[str], typer.Option(help="Comma-separated; all by default.")] = None,  # noqa: UP045
-    cases: Annotated[Optional[str], typer.Option(help="Comma-separated names or patterns (zipf-*).")] = None,  # noqa: UP045
+    cases: Annotated[Optional[str], typer.Option(help="Comma-separated names or patterns (zipf-*); '*' is all.")] = None,  # noqa: UP045
     metrics: Annotated[Optional[str], typer.Option(help="Comma-separated. If none of them is measured, units may run in parallel.")] = None,  # noqa: UP045
     scale: Scale = "small",
     cluster: Cluster = None,
     repeats: Repeats = None,
     seed: Seed = 0,
-    engine: Engine = "here",
+    engine: Engine = "auto",
     store: StorePath = None,
     html: Html = None,
     csv: Annotated[Optional[Path], typer.Option(help="Write every value to this CSV file.")] = None,  # noqa: UP045
@@ -209,7 +209,7 @@ def reproduce(
     cluster: Cluster = None,
     repeats: Repeats = None,
     seed: Seed = 0,
-    engine: Engine = "here",
+    engine: Engine = "auto",
     store: StorePath = None,
     html: Html = None,
     record: Annotated[Optional[Path], typer.Option(help="Write the arenas' records into this folder; every technique runs then.")] = None,  # noqa: UP045

@@ -33,7 +33,8 @@ class Record:
     scale: str
     seed: int
     answer: str
-    #: Technique to its code digest, parameters, `medians` (metric to case to value) and `levels` (metric to figure, low, high).
+    #: Technique to its code digest, parameters, `seconds` (case to the seconds of a unit), `medians` (metric to case to value) and `levels`
+    #: (metric to figure, low, high).
     techniques: Mapping[str, Mapping[str, Any]]
     #: Metric to its unit, better and kinds.
     metrics: Mapping[str, Mapping[str, Any]]

@@ -20,7 +20,13 @@ class Dask:
     """A Dask client. A lost worker's units are submitted once more, then failed."""
 
     address: str
-    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses an address at which no scheduler answers, before anything is written."""
+        if self.address != "dask":
+            self._client().close()
+        else:
+            _distributed()
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[tuple[Unit, Report | None]]:
         """Runs shared units wherever there is room, then exclusive ones where a worker offers `exclusive`, one at a time else."""
@@ -39,10 +45,7 @@ class Dask:
             client.close()
 
     def _client(self) -> Any:
-        try:
-            from distributed import Client, LocalCluster
-        except ImportError:
-            raise InputError('--engine dask: Dask is not installed (pip install "armillary[dask]")') from None
+        Client, LocalCluster = _distributed()
         if self.address == "dask":
             cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
             return Client(cluster, set_as_default=False)
@@ -51,6 +54,14 @@ class Dask:
         except (OSError, TimeoutError, ValueError) as error:
             why = f"no Dask scheduler answered within {ANSWER_S} s ({type(error).__name__})"
             raise InputError(f"--engine {self.address}: {why}") from None
+
+
+def _distributed() -> tuple[Any, Any]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError('--engine dask: Dask is not installed (pip install "armillary[dask]")') from None
+    return Client, LocalCluster
 
 
 def _stream(

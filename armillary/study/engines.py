@@ -20,13 +20,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from armillary.errors import InputError
+from armillary.study import checks
 from armillary.study.execute import TAIL, execute
 from armillary.study.plan import Recipe
+from armillary.study.quiet import Say, silent
 from armillary.study.store import Report
 from armillary.study.unit import Unit
 
-#: (unit, None) when it starts, (unit, report) when it ends.
-Event = tuple[Unit, Report | None]
+#: (unit, None) when it starts, (unit, report) when it ends, and (unit, text) for something to tell the user between the two.
+Event = tuple[Unit, Report | str | None]
+
+
+#: Processes that `auto` starts at the most; each takes about 150 MB.
+MOST_AUTO = 8
 
 
 class Engine(Protocol):
@@ -37,8 +43,15 @@ class Engine(Protocol):
         ...
 
 
-def engine(name: str, *, timeout_s: float | None = None, memory_bytes: int | None = None) -> Engine:
-    """The engine of this name: `here`, `processes:N`, `dask`, or a Dask scheduler's address."""
+def engine(name: str, *, timeout_s: float | None = None, memory_bytes: int | None = None, parallel: bool = False) -> Engine:
+    """The engine of this name: `here`, `processes:N`, `dask`, or a Dask scheduler's address.
+
+    `auto` is one process per core where `parallel` says that this pays, and this process otherwise.
+    """
+    checks.seconds("--timeout", timeout_s)
+    if name == "auto":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        name = f"processes:{min(cores, MOST_AUTO)}" if parallel and cores > 1 else "here"
     kind, _, rest = name.partition(":")
     if kind == "here" and not rest:
         return Here() if timeout_s is None and memory_bytes is None else Processes(1, timeout_s, memory_bytes)
@@ -49,18 +62,23 @@ def engine(name: str, *, timeout_s: float | None = None, memory_bytes: int | Non
     if name == "dask" or kind in ("tcp", "tls", "ucx", "ws", "wss", "inproc"):
         from armillary.study.dask_engine import Dask
 
-        return Dask(name, timeout_s)
-    raise InputError(f'--engine "{name}": expected here, processes:N, dask or an address such as tcp://host:8786')
+        if timeout_s is not None or memory_bytes is not None:
+            raise InputError(f"--engine {name}: --timeout and --memory need processes:N, because Dask does not end a task that runs")
+        return Dask(name)
+    raise InputError(f'--engine "{name}": expected auto, here, processes:N, dask or an address such as tcp://host:8786')
 
 
+@dataclass
 class Here:
-    """This process. Ctrl-C starts nothing new and keeps everything done."""
+    """This process. Ctrl-C starts nothing new and keeps everything done. `say` is told what the user should know meanwhile."""
+
+    say: Say = silent
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[Event]:
         """Runs one unit after another."""
         for unit in units:
             yield unit, None
-            yield unit, execute(unit, recipe)
+            yield unit, execute(unit, recipe, self.say)
 
 
 @dataclass
@@ -135,12 +153,14 @@ class Processes:
         unit = worker.unit
         assert unit is not None
         try:
-            report: Report = worker.pipe.recv()
+            report: Report | str = worker.pipe.recv()
         except (EOFError, OSError):
             code = worker.process.wait()
             said, seconds = _tail(worker.said), time.monotonic() - worker.since
             self._dismiss(worker, kill=True)
             return unit, Report("failed", {}, error=_how_it_died(code), traceback=said, seconds=seconds)
+        if isinstance(report, str):
+            return unit, report
         if report.state == "failed":
             report = Report(**{**vars(report), "traceback": "\n".join(p for p in (report.traceback, _tail(worker.said)) if p)})
         worker.unit, worker.done = None, worker.done + 1

@@ -32,13 +32,16 @@ ATTEMPTS_WHEN_NOISY = 3
 _warmed: set[tuple[str, str, str, str]] = set()
 
 
-def execute(unit: Unit, recipe: Recipe) -> Report:
-    """The unit's report; whatever the technique does, this returns (short of the process being killed)."""
+def execute(unit: Unit, recipe: Recipe, say: quiet.Say = quiet.silent) -> Report:
+    """The unit's report; whatever the technique does, this returns (short of the process being killed).
+
+    `say` is told when the unit has to wait for the machine.
+    """
     started, said = time.time(), _Tail()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             arena, technique, case = _prepare(unit, recipe)
-            report = _alone(unit, arena, technique, case) if unit.exclusive else _once(unit, arena, technique, case)
+            report = _alone(unit, arena, technique, case, say) if unit.exclusive else _once(unit, arena, technique, case)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -59,9 +62,9 @@ def _prepare(unit: Unit, recipe: Recipe) -> tuple[Arena, Technique, Case]:
     return arena, arena.make(unit.technique, json.loads(unit.parameters)), case
 
 
-def _alone(unit: Unit, arena: Arena, technique: Technique, case: Case) -> Report:
+def _alone(unit: Unit, arena: Arena, technique: Technique, case: Case, say: quiet.Say) -> Report:
     """Runs a unit that measures, with the machine to itself; a disturbed one is tried again, and flagged if it stays so."""
-    with quiet.exclusive():
+    with quiet.exclusive(say):
         warm = (unit.arena, unit.technique, unit.parameters, unit.case)
         if arena.warmup and warm not in _warmed:
             _warmed.add(warm)

@@ -1,19 +1,22 @@
-"""How much better, and how sure: paired gains and their bootstrap intervals.
+"""How much better, and how sure: paired gains and their intervals.
 
 The gain of technique t over b on one case and repeat is b/t for a metric where lower is better, t/b where higher is, or the signed
 difference for metrics on a difference scale; more than 1 (0) means t is better. Repeats of a case give their median; cases are
 joined by the geometric mean of ratios or the mean of differences, never by a ratio of means.
 
-The interval is a hierarchical bootstrap: cases are drawn with replacement, and in each drawn case its repeats. A resample of k
-repeats is never spelled out: its median is an order statistic of k uniform draws, and those follow Beta distributions, so one or
-two draws give exactly the same law.
+The interval of a mean over cases is Student's, on the cases' medians, widened towards the side on which they are skewed by Johnson's
+correction for skewness. `benchmarks/interval_coverage.py` measures how often it covers the truth: 93 to 97 of 100 times from four cases
+on, where percentile and BCa intervals of a bootstrap cover 80 to 93. What is no mean over cases (the best of them, or the repeats of a
+single case) keeps a hierarchical bootstrap: cases are drawn with replacement, and in each drawn case its repeats. A resample of k repeats
+is never spelled out: its median is an order statistic of k uniform draws, and those follow Beta distributions, so one or two draws give
+exactly the same law.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +26,6 @@ from armillary.kernels import loop
 RESAMPLES = 10_000
 SEED = 20251
 LEVEL = 0.95
-BCA_CASES = 10
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def gains(ours: Mapping[str, Mapping[int, float]], theirs: Mapping[str, Mapping[
 def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean") -> Interval:
     """The figure over cases and its interval; `log` joins cases by geometric mean, and needs positive values.
 
-    Percentile interval; bias-corrected and accelerated with ten cases or more and `mean`. With one case, its repeats alone.
+    With one case, and for `aggregate="max"`, the interval is the bootstrap's; it is Student's, widened for skewness, otherwise.
     """
     values, counts = _padded(cases, log)
     rows = np.arange(len(cases))
@@ -88,12 +90,46 @@ def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean")
     most = int(counts.max())
     if len(cases) == 1 and most == 1:
         return Interval(back(point), back(point), back(point), 1, 1, single=True)
-    resampled = resample(values, counts, best=aggregate == "max")
-    low, high = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    if aggregate == "mean" and len(cases) >= BCA_CASES:
-        low, high = _bca(medians, resampled, point)
-    lowest, highest = _quantiles(resampled, low, high)
-    return Interval(back(point), back(lowest), back(highest), len(cases), most)
+    if aggregate == "mean" and len(cases) > 1:
+        low, high = mean_interval(medians)
+    else:
+        low, high = _quantiles(resample(values, counts, best=aggregate == "max"), (1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    return Interval(back(point), _finite(back, low), _finite(back, high), len(cases), most)
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """The interval of the mean of two or more values: Student's, widened on one side where the values are skewed.
+
+    Johnson (1978) moves the whole interval by g·s·(1 + 2q²)/(6n), with skewness g, deviation s and Student's quantile q. Moved as a
+    whole it would cover heavy tails badly, so only the end on that side moves.
+    """
+    n = len(values)
+    deviation = float(values.std(ddof=1))
+    # Equal values differ by rounding alone.
+    if deviation <= 1e-12 * float(np.abs(values).max()):
+        return float(values.mean()), float(values.mean())
+    middle, q = float(values.mean()), _student(n - 1)
+    low, high = middle - q * deviation / math.sqrt(n), middle + q * deviation / math.sqrt(n)
+    if n > 2:
+        skewness = float(np.mean((values - middle) ** 3)) / deviation**3 * math.sqrt(n * (n - 1)) / (n - 2)
+        shift = skewness * deviation * (1 + 2 * q * q) / (6 * n)
+        low, high = min(low, low + shift), max(high, high + shift)
+    return low, high
+
+
+@functools.lru_cache(maxsize=256)
+def _student(freedom: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+
+
+def _finite(back: Callable[[float], float], value: float) -> float:
+    """Undoes the logarithm; a handful of cases that differ widely may reach beyond what a float can say."""
+    try:
+        return back(value)
+    except OverflowError:
+        return math.inf
 
 
 def _padded(cases: Sequence[np.ndarray], log: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -185,19 +221,3 @@ def _ragged(values, counts, which, lower, upper, of_size, best):  # type: ignore
             largest = max(largest, median)
         found[r] = largest if best else total / cases
     return found
-
-
-def _bca(medians: np.ndarray, resampled: np.ndarray, point: float) -> tuple[float, float]:
-    """The two quantiles to read off, corrected for bias and acceleration (jackknife over cases)."""
-    from scipy.special import ndtr, ndtri
-
-    below = (np.sum(resampled < point) + np.sum(resampled <= point)) / (2 * len(resampled))
-    left_out = (medians.sum() - medians) / (len(medians) - 1)
-    from_mean = left_out.mean() - left_out
-    scale = np.sum(from_mean**2) ** 1.5
-    if scale == 0 or not 0 < below < 1:
-        return (1 - LEVEL) / 2, (1 + LEVEL) / 2
-    acceleration, bias = np.sum(from_mean**3) / (6 * scale), ndtri(below)
-    edge = ndtri((1 + LEVEL) / 2)
-    low, high = (float(ndtr(bias + (bias + z) / (1 - acceleration * (bias + z)))) for z in (-edge, edge))
-    return low, high

@@ -19,6 +19,7 @@ from armillary import catalogue
 from armillary.arena import Arena, Case, Technique, canonical
 from armillary.errors import InputError, unknown
 from armillary.files.content import content_digest
+from armillary.study import checks
 from armillary.study.unit import Unit, code_digest
 
 
@@ -52,6 +53,11 @@ class Recipe:
         if len(cases) != len(made):
             raise InputError(f"{self.arena}: two cases have one name")
         return cases
+
+    @property
+    def count(self) -> int:
+        """How many cases there are to choose from."""
+        return len(cases_of(self))
 
 
 def cases_of(recipe: Recipe) -> dict[str, Case]:
@@ -114,10 +120,9 @@ def plan(
     5 when something is measured, the arena's own otherwise, or 3. A study without measured metrics does not need the machine to itself.
     """
     arena = catalogue.arena(recipe.arena)
-    if repeats is not None and not 1 <= repeats <= 100_000:
-        raise InputError(f"--repeats {repeats}: expected 1 to 100000")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"--seed {seed}: expected a whole number from 0 to 2**63 - 1")
+    if repeats is not None:
+        checks.whole("--repeats", repeats, 1, 100_000)
+    checks.whole("--seed", seed, 0, 2**63 - 1)
     wanted_metrics = tuple(metrics or arena.metrics)
     for name in wanted_metrics:
         if name not in arena.metrics:

@@ -1,41 +1,104 @@
 """Keeps the machine to one unit, and notices when something else disturbs it.
 
-A unit that measures holds a lock of the whole machine, so two studies take turns. Before it starts, a short spin of fixed work is
-timed: against the best such spin so far it tells how much slower the machine is right now.
+A unit that measures holds a lock of the whole machine, whoever runs it, so that two studies take turns. Before it starts, a short spin of
+fixed work is timed: against the best such spin so far it tells how much slower the machine is right now.
+
+On Linux the lock is a listening socket in the abstract namespace: there is no file that somebody else could have put there, the kernel
+frees it however its holder ends, and tells those who wait which process holds it. Elsewhere it is a locked file in the temporary folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import socket
+import struct
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+NAME = "armillary-measures"
 SPIN_S = 0.02
 NOISY = 1.25
+#: After so long somebody else keeps the machine on purpose or for ever; the unit runs then, beside it.
+MOST_WAIT_S = 3600.0
 _IN_PROCESS = threading.RLock()
 _spin_count = 0
 _best_spin_s = float("inf")
 
+Say = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """Says nothing."""
+
 
 @contextlib.contextmanager
-def exclusive() -> Iterator[None]:
-    """Holds the machine: no other exclusive unit runs on it meanwhile, in this process or another."""
-    with _IN_PROCESS, lock_file().open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def exclusive(say: Say = silent, most_wait_s: float = MOST_WAIT_S) -> Iterator[None]:
+    """Holds the machine: no other exclusive unit runs on it meanwhile, in this process or another, of this user or another.
+
+    When another process has it, `say` is told so once, with the process's number.
+    """
+    with _IN_PROCESS, (_socket_lock if sys.platform == "linux" else _file_lock)(say, most_wait_s):
         yield
 
 
-def lock_file() -> Path:
-    """The file that exclusive units lock, in the user's runtime folder."""
-    folder = os.environ.get("XDG_RUNTIME_DIR")
-    if folder and os.access(folder, os.W_OK):
-        return Path(folder) / "armillary.lock"
-    return Path(tempfile.gettempdir()) / f"armillary-{os.getuid()}.lock"
+@contextlib.contextmanager
+def _socket_lock(say: Say, most_wait_s: float) -> Iterator[None]:
+    until, said = time.monotonic() + most_wait_s, False
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with lock:
+        while time.monotonic() < until:
+            try:
+                lock.bind(f"\0{NAME}")
+                lock.listen(64)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting, contextlib.suppress(OSError):
+                waiting.settimeout(max(0.01, until - time.monotonic()))
+                waiting.connect(f"\0{NAME}")
+                if not said:
+                    said = True
+                    say(f"waiting for process {_holder(waiting)}, which is measuring on this machine")
+                waiting.recv(1)  # Ends when the holder closes its socket or dies.
+            time.sleep(0.01)
+        yield
+
+
+def _holder(waiting: socket.socket) -> int:
+    """The process at the other end."""
+    found = waiting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", found)[0])
+
+
+@contextlib.contextmanager
+def _file_lock(say: Say, most_wait_s: float) -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"{NAME}.lock"
+    until, said = time.monotonic() + most_wait_s, False
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if not said:
+                    said = True
+                    say("waiting for another process, which is measuring on this machine")
+                time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
 
 
 def slowdown() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def _record(result: Result) -> dict[str, Any]:
         "scale": result.plan["recipe"]["scale"],
         "seed": result.seed,
         "answer": result.answer(),
-        "verdicts": [{key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts],
+        "verdicts": [{key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts if v.whole],
         "metrics": {m: _metric(result, m) for m in metrics},
         "techniques": {t: _technique(result, t, metrics) for t in result.techniques},
         "units": {**{state: states.count(state) for state in ("done", "failed", "declined")}, "noisy": noisy},
@@ -94,9 +95,19 @@ def _technique(result: Result, name: str, metrics: list[str]) -> dict[str, Any]:
         "code": code_digest(result.arena, name)[:32],
         "oracle": result.arena.technique(name).oracle,
         "parameters": result.techniques[name],
+        "seconds": _seconds(result, name),
         "levels": {m: [_rounded(v) for v in (s.figure, s.low, s.high)] for m, s in spreads.items() if s is not None},
         "medians": {m: {case: _rounded(v) for case, v in found.items()} for m in metrics if (found := result.medians(name, m))},
     }
+
+
+def _seconds(result: Result, technique: str) -> dict[str, float]:
+    """Case to the median seconds of a unit, from which others are told how long the study takes."""
+    found: dict[str, list[float]] = {}
+    for unit in result.units:
+        if unit["technique"] == technique and unit["seconds"] is not None and unit["state"] in ("done", "declined"):
+            found.setdefault(unit["case"], []).append(unit["seconds"])
+    return {case: float(f"{statistics.median(times):.2g}") for case, times in found.items()}
 
 
 def _rounded(value: Any) -> Any:

@@ -15,13 +15,14 @@ import numpy as np
 
 from armillary import catalogue
 from armillary.arena import Arena, Metric
-from armillary.claim import Kind
+from armillary.claim import Kind, percent_of_ratio
 from armillary.errors import InputError, unknown
 from armillary.result import Lines, Place
 from armillary.study.gains import Gains, Interval, gains, interval
 from armillary.study.store import Store
 from armillary.study.unit import code_digest
-from armillary.study.verdicts import Verdict, judge
+from armillary.study.verdicts import ENOUGH_CASES, Verdict, judge
+from armillary.wording import counted, listed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,21 +206,32 @@ class Result:
         facts = self.metric(metric)
         if facts.better is None:
             return {}
-        rivals = [name for name in self.techniques if not self.arena.technique(name).oracle]
-        table = {name: self.medians(name, metric) for name in rivals}
+        oracles = [name for name in self.techniques if self.arena.technique(name).oracle]
         won: dict[str, set[str]] = {}
         for case in self.cases if cases is None else cases:
-            row = {name: medians[case] for name, medians in table.items() if case in medians}
-            if not row:
-                continue
-            best = min(row.values()) if facts.better == "lower" else max(row.values())
-            won[case] = {name for name, value in row.items() if value == best or (ties and _ties(value, best, facts))}
+            row = self.on(case, metric, without=oracles)
+            if row:
+                best = next(iter(row.values()))
+                won[case] = {name for name, value in row.items() if value == best or (ties and _ties(value, best, facts))}
         return won
 
+    @functools.cached_property
+    def _comparable(self) -> dict[tuple[str, str], str]:
+        """(case, metric) to the kind of value that most techniques have there: values of other kinds are not compared with it."""
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for (_, metric), by_case in self._index.items():
+            for case, repeats in by_case.items():
+                found.setdefault((case, metric), Counter())[next(iter(repeats.values()))[0]] += 1
+        return {place: max(sorted(kinds), key=kinds.__getitem__) for place, kinds in found.items()}
+
     def on(self, case: str, metric: str, *, without: Collection[str] = ()) -> dict[str, float]:
-        """Technique to its median on one case, the best first; without those that have no value there or are named in `without`."""
+        """Technique to its median on one case, the best first; without those that have no value there or are named in `without`.
+
+        Where techniques have values of different kinds (measured, simulated, modelled), those of the most common kind are given.
+        """
         sign = {"lower": 1.0, "higher": -1.0, None: 0.0}[self.metric(metric).better]
-        names = [t for t in self.techniques if t not in without]
+        kind = self._comparable.get((case, metric), "")
+        names = [t for t in self.techniques if t not in without and kind in self.kinds(t, metric, (case,))]
         found = {t: medians[case] for t in names if case in (medians := self.medians(t, metric))}
         return dict(sorted(found.items(), key=lambda item: sign * item[1]))
 
@@ -333,38 +345,72 @@ class Result:
     def verdicts(self) -> list[Verdict]:
         """Every claim of the techniques that ran, judged."""
         wanted = self.plan.get("judged") or self.techniques
-        return [judge(number, name, claim, self) for number, name, claim in self.arena.claims(wanted)]
+        return self._judged(wanted)
+
+    def _judged(self, techniques: Iterable[str], *, whole: bool = False) -> list[Verdict]:
+        return [judge(number, name, claim, self, whole=whole) for number, name, claim in self.arena.claims(techniques)]
 
     def ranking(self, metric: str) -> list[tuple[str, int]]:
-        """(technique, wins) of the techniques that compete, best first: by wins, then by median over cases."""
+        """(technique, wins) of the techniques that compete, best first.
+
+        The order is that of the mean distance from the best of each case, in logarithms on a ratio scale; techniques that took fewer
+        than half as many cases as the most willing one come last.
+        """
         facts, won = self.metric(metric), self.winners(metric)
-        sign = 1 if facts.better == "lower" else -1
-        rivals = [name for name in self.techniques if not self.arena.technique(name).oracle and self.medians(name, metric)]
-        wins = {name: sum(name in best for best in won.values()) for name in rivals}
-        middle = {name: sign * float(np.median(list(self.medians(name, metric).values()))) for name in rivals}
-        return sorted(wins.items(), key=lambda item: (-item[1], middle[item[0]]))
+        distances: dict[str, list[float]] = {}
+        for case, best in won.items():
+            row = self.on(case, metric)
+            top = row[next(name for name in row if name in best)]
+            for name, value in row.items():
+                if not self.arena.technique(name).oracle:
+                    distances.setdefault(name, []).append(_distance(value, top, facts))
+        most = max(map(len, distances.values()), default=0)
+        wins = {name: sum(name in best for best in won.values()) for name in distances}
+        order = sorted(distances, key=lambda name: (2 * len(distances[name]) < most, float(np.mean(distances[name])), -wins[name], name))
+        return [(name, wins[name]) for name in order]
 
     def answer(self, metric: str | None = None) -> str:
-        """The study's answer in one sentence."""
+        """The study's answer in one or two sentences."""
         if metric is None and self.arena._answer is not None:
             return self.arena._answer(self)
-        metric = metric or next(m for m in self.metrics if self.metric(m).better)
+        metric = metric or next((m for m in self.metrics if self.metric(m).better), None)
+        if metric is None:
+            return "None of the chosen metrics has a better and a worse, so there is nothing to rank."
         order = self.ranking(metric)
         if not order:
             return "Nothing was run to the end."
         best, wins = order[0]
         kind = ", ".join(sorted(self.kinds(best, metric)))
         cases = len(self.winners(metric))
-        alone = sum(best in winners for winners in self.winners(metric, ties=False).values())
-        tied = f" ({wins - alone} of them within the tie tolerance of another)" if wins > alone else ""
-        said = f"{best} is best in {metric} on {wins} of {cases} case{'s' if cases != 1 else ''}{tied}"
-        if len(order) > 1:
-            rival = order[1][0]
-            found = self.gains(best, rival, metric)
-            spread = found.interval() if found else None
-            if spread:
-                said += f"; {_gain_in_words(spread, self.metric(metric))} than {rival}"
-        return f"{said}; {kind}."
+        many = f"on {wins} of {cases} cases" if cases != 1 else "on the only case"
+        if len(order) == 1:
+            return f"{best} ran alone on {counted(cases, 'case')}, so it is compared with nothing."
+        leads = {rival: self._lead(best, rival, metric) for rival, _ in order[1:]}
+        unclear = [rival for rival, lead in leads.items() if not lead.clear]
+        if unclear:
+            said = f"There is no clear winner in {metric} among {listed([best, *unclear])}"
+            return f"{said}; {best} is the best or ties {many} ({kind})." if wins else f"{said} ({kind})."
+        lead, word = leads[order[1][0]], "lowest" if self.metric(metric).better == "lower" else "highest"
+        ties = "is best or ties" if cases > 1 else "is best"
+        return f"{best} has the {word} {metric}, {lead.in_words} than {order[1][0]}, and {ties} {many} ({kind})."
+
+    def _lead(self, best: str, rival: str, metric: str) -> _Lead:
+        """How `best` stands against `rival` over the cases on which their values are of one kind."""
+        common = [case for case in self.cases if {best, rival} <= self.on(case, metric).keys()]
+        facts = self.metric(metric)
+        ours, theirs = self.values(best, metric, common), self.values(rival, metric, common)
+        found = gains(ours, theirs, facts.better or "higher", facts.scale)
+        spread = found.interval()
+        if spread is None:
+            # A ratio with zero says nothing; the difference still tells which is better.
+            apart = gains(ours, theirs, facts.better or "higher", "difference").medians()
+            word = "lower" if facts.better == "lower" else "higher"
+            return _Lead(bool(apart) and all(gain > 0 for gain in apart.values()), word)
+        if len(found.by_case) >= ENOUGH_CASES:
+            return _Lead(spread.low > (1.0 if found.ratio else 0.0), _gain_in_words(spread, facts))
+        # Too few cases for an interval over them: it has to be better on each by more than a tie.
+        tie = TIE_RATIO if found.ratio else TIE_DIFFERENCE
+        return _Lead(all(gain > tie for gain in found.medians().values()), _gain_in_words(spread, facts, interval=False))
 
     def explain(self, case: str) -> str:
         """What each verdict would be without one case."""
@@ -376,7 +422,10 @@ class Result:
             environments=self.environments,
         )  # fmt: skip
         lines = []
-        for now, then in zip(self.verdicts, without.verdicts, strict=True):
+        wanted = self.plan.get("judged") or list(self.techniques)
+        for now, then in zip(self.verdicts, without._judged(wanted, whole=True), strict=True):
+            if not now.whole:
+                continue
             change = f"becomes {then.state} ({then.ours})" if then.state != now.state else f"stays {now.state} ({then.ours})"
             lines.append(f"{now.claim}: {now.state} ({now.ours}); without {case} it {change}")
         return "\n".join(lines) or "no claim was judged"
@@ -448,14 +497,32 @@ def _ties(value: float, best: float, metric: Metric) -> bool:
     return (value / best if metric.better == "lower" else best / value) <= TIE_RATIO
 
 
-def _gain_in_words(spread: Interval, metric: Metric) -> str:
+def _distance(value: float, best: float, metric: Metric) -> float:
+    """How far a value is from the best of its case: a difference, or a logarithm of at most 700 on a ratio scale."""
+    if metric.scale == "difference" or value == best:
+        return abs(value - best) if math.isfinite(value - best) else 0.0 if value == best else 700.0
+    if not (value > 0 and best > 0 and math.isfinite(value) and math.isfinite(best)):
+        return 700.0
+    return abs(math.log(value / best))
+
+
+@dataclass(frozen=True)
+class _Lead:
+    """Whether one technique is clearly better than another, and by how much, in words."""
+
+    clear: bool
+    in_words: str
+
+
+def _gain_in_words(spread: Interval, metric: Metric, *, interval: bool = True) -> str:
     """`8.1 % lower (95 % interval 5.9 to 10.2)`."""
+    word, unit = "lower" if metric.better == "lower" else "higher", " %"
+    figures = [spread.figure, spread.low, spread.high]
     if metric.scale == "difference":
-        figures = [f"{v:.3g}" for v in (spread.figure, spread.low, spread.high)]
-        unit = f" {metric.unit}" if metric.unit else ""
-        return f"{figures[0]}{unit} better (95 % interval {figures[1]} to {figures[2]})"
-    if metric.better == "higher" and spread.figure >= 2:
-        return f"{spread.figure:.3g}× higher (95 % interval {spread.low:.3g} to {spread.high:.3g})"
-    percents = [100 * (1 - 1 / g) if metric.better == "lower" else 100 * (g - 1) for g in (spread.figure, spread.low, spread.high)]
-    word = "lower" if metric.better == "lower" else "higher"
-    return f"{percents[0]:.3g} % {word} (95 % interval {percents[1]:.3g} to {percents[2]:.3g})"
+        word, unit = "better", f" {metric.unit}" if metric.unit else ""
+    elif metric.better == "higher" and spread.figure >= 2:
+        unit = "×"
+    else:
+        figures = [percent_of_ratio(figure, metric.better or "higher") for figure in figures]
+    around = f" (95 % interval {figures[1]:.3g} to {figures[2]:.3g})" if interval else ""
+    return f"{figures[0]:.3g}{unit} {word}{around}"

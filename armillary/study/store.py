@@ -245,6 +245,11 @@ class Store:
         """The machines that units ran on."""
         return {key: json.loads(text) for key, text in self._rows("SELECT id, json FROM environment")}
 
+    def seconds(self, arena: str) -> dict[tuple[str, str], float]:
+        """The mean seconds of an arena's finished units, by technique and case."""
+        query = "SELECT technique, case_name, avg(seconds) FROM unit WHERE arena = ? AND state IN ('done', 'declined') GROUP BY 1, 2"
+        return {(technique, case): seconds for technique, case, seconds in self._rows(query, (arena,)) if seconds is not None}
+
     def last_verdicts(self) -> dict[str, tuple[str, float | None]]:
         """Claim id to (state, figure), as last judged."""
         newest = "SELECT claim, state, figure, max(judged) FROM verdict GROUP BY claim"

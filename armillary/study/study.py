@@ -11,8 +11,11 @@ from armillary import catalogue
 from armillary.arena import Arena, Technique
 from armillary.claim import Wins
 from armillary.errors import InputError
-from armillary.study.engines import Engine
+from armillary.records import records
+from armillary.study import checks
+from armillary.study.engines import Engine, Here
 from armillary.study.engines import engine as engine_named
+from armillary.study.expectation import Expectation
 from armillary.study.plan import Plan, Recipe, plan
 from armillary.study.progress import Progress
 from armillary.study.result import Result
@@ -21,6 +24,13 @@ from armillary.study.unit import Unit
 
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
+
+#: Repeats of what is measured before it is asked which cases need more.
+FIRST_REPEATS = 3
+#: Values that differ by less than this share are a tie that more repeats would not settle.
+TIE = 0.01
+#: `auto` starts processes for work that is expected to take longer than this, or for so many units where nothing is known.
+LONG_S, MANY_UNITS = 8.0, 16
 
 
 def compare(
@@ -52,23 +62,29 @@ def compare(
     """Puts techniques to the same work and returns what came out.
 
     `work` names the user's files and `options` how to read them; without it the built-in cases run, at `scale` tiny, small or large.
-    `techniques` are names or objects, `settings` their parameters, `cases` names or patterns. Results are kept in `store`:
-    what is there already is not run again unless `fresh`, its code changed (`keep_stale` leaves it) or it failed (`retry_failed`).
-    `until` (a share, 0.02) adds repeats until the interval of the leading gain is that narrow or `seconds` are spent.
+    `techniques` are names or objects, `settings` their parameters, `cases` names or patterns; the arena's telling cases when there are
+    none (`["*"]` is all of them). Results are kept in `store`: what is there already is not run again unless `fresh`, its code changed
+    (`keep_stale` leaves it) or it failed (`retry_failed`). `until` (a share, 0.02) adds repeats until the interval of the leading gain is
+    that narrow or `seconds` are spent. Without `repeats`, what is measured gets three repeats, and two more on cases where those do not
+    tell the best technique from the next.
     """
+
     home = catalogue.arena(arena)
+    checks.seconds("--seconds", seconds)
+    techniques, cases, metrics = checks.names(techniques), checks.names(cases), checks.names(metrics)
     files = [work] if isinstance(work, str | Path) else list(work)
     spelled = tuple(sorted(home.absolute(options or {}).items()))
     recipe = Recipe(home.path, scale, tuple(str(Path(file).absolute()) for file in files), spelled, _toml(cluster))
-    chosen = None if techniques is None else list(techniques)
-    how: dict[str, Any] = {"techniques": chosen, "settings": settings, "cases": cases, "metrics": metrics, "seed": seed}
+    if cases is None and not files:
+        cases = home.telling_cases(scale)
+    how: dict[str, Any] = {"techniques": techniques, "settings": settings, "cases": cases, "metrics": metrics, "seed": seed}
     planned = plan(recipe, repeats=repeats, **how)
-    runner = engine_named(engine, timeout_s=timeout_s, memory_bytes=memory_bytes)
     where = Path(store) if store is not None else default_store()
+    runner = _runner(engine, planned, where, timeout_s, memory_bytes)
     keep: dict[str, Any] = {
         "fresh": fresh, "keep_stale": keep_stale, "retry_failed": retry_failed, "durable": durable, "quiet": quiet, "command": command,
     }  # fmt: skip
-    result = conduct(planned, runner, where, **keep)
+    result = conduct(planned, runner, where, settling=repeats is None and until is None, **keep)
     started = time.monotonic()
     while until is not None and _width(result) > until and (seconds is None or time.monotonic() - started < seconds):
         planned = plan(recipe, repeats=planned.repeats + max(1, planned.repeats // 2), **how)
@@ -113,14 +129,24 @@ def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", recor
     # Only the claimed metrics: if none of them is measured, units may run in parallel.
     metrics = spelled.pop("metrics", None) or [m for m in home.metrics if m in claimed or record is not None]
     planned = plan(recipe, techniques=wanted, judged=names, metrics=metrics, **spelled)
-    runner = engine_named(how.pop("engine", "here"), timeout_s=how.pop("timeout_s", None), memory_bytes=how.pop("memory_bytes", None))
     store = how.pop("store", None)
-    result = conduct(planned, runner, Path(store) if store is not None else default_store(), **how)
+    where = Path(store) if store is not None else default_store()
+    runner = _runner(how.pop("engine", "here"), planned, where, how.pop("timeout_s", None), how.pop("memory_bytes", None))
+    result = conduct(planned, runner, where, **how)
     if record is not None:
         from armillary.study.recording import record as write
 
         write(result, record)
     return result
+
+
+def _runner(name: str, planned: Plan, store: Path, timeout_s: float | None, memory_bytes: int | None) -> Engine:
+    """The engine of this name; `auto` starts worker processes only for units that may run in parallel and take a while."""
+    known = known_seconds(planned.arena.path, store)
+    total = Expectation(known).total((unit.technique, unit.case) for unit in planned.units)
+    long = len(planned.units) >= MANY_UNITS if total is None else total > LONG_S
+    shared = not any(unit.exclusive for unit in planned.units)
+    return engine_named(name, timeout_s=timeout_s, memory_bytes=memory_bytes, parallel=shared and long)
 
 
 def conduct(
@@ -134,37 +160,96 @@ def conduct(
     durable: bool = False,
     quiet: bool = True,
     command: str = "",
+    settling: bool = False,
 ) -> Result:
-    """Runs the units of a plan that are not in the store yet, judges, and returns the result. Each unit is stored as it ends."""
+    """Runs the units of a plan that are not in the store yet, judges, and returns the result. Each unit is stored as it ends.
+
+    With `settling`, units that measure are first repeated `FIRST_REPEATS` times, and further only on cases that those do not settle.
+    """
+    expected = Expectation(known_seconds(planned.arena.path, store))
+    measures = any(unit.exclusive for unit in planned.units)
+    first = FIRST_REPEATS if settling and measures else planned.repeats
     with Store.open(store, durable=durable) as opened:
         study = opened.begin(planned.identity, planned.seed, command, planned.json)
-        opened.enrol(study, planned.units)
-        todo = list(planned.units) if fresh else _todo(planned, opened, keep_stale, retry_failed)
-        known = len(planned.units) - len(todo)
-        progress = Progress(planned.arena.path, todo, known, workers=getattr(runner, "count", 1), quiet=quiet)
-        events = runner.run(todo, planned.recipe)
+        progress = Progress(planned, expected, workers=getattr(runner, "count", 1), quiet=quiet)
+        if isinstance(runner, Here):
+            runner.say = progress.say
         try:
-            for unit, report in events:
-                if report is None:
-                    opened.start(unit, "")
-                    progress.started(unit)
-                else:
-                    opened.finish(unit, report)
-                    progress.ended(unit, report)
+            units = [unit for unit in planned.units if unit.repeat < first]
+            _round(units, planned, runner, opened, study, progress, fresh, keep_stale, retry_failed)
+            if first < planned.repeats:
+                open_cases = unsettled(Result.load(store, study))
+                units = [unit for unit in planned.units if unit.repeat >= first and unit.case in open_cases]
+                _round(units, planned, runner, opened, study, progress, fresh, keep_stale, retry_failed)
         finally:
-            events.close()  # type: ignore[attr-defined]
             progress.close()
         result = Result.load(store, study)
-        if not planned.recipe.work:
-            opened.judge(study, [verdict.json() for verdict in result.verdicts])
+        opened.judge(study, [verdict.json() for verdict in result.verdicts if verdict.whole])
     return result
 
 
-def _todo(planned: Plan, store: Store, keep_stale: bool, retry_failed: bool) -> list[Unit]:
-    """The units that are not done, or done with other code, or without a metric that is wanted now."""
-    states = store.states(planned.units)
-    todo = []
-    for unit in planned.units:
+def _round(
+    units: Sequence[Unit], planned: Plan, runner: Engine, opened: Store, study: int, progress: Progress,
+    fresh: bool, keep_stale: bool, retry_failed: bool,
+) -> None:  # fmt: skip
+    """Runs those of the units that have to run."""
+    opened.enrol(study, units)
+    todo, failed_before = (list(units), 0) if fresh else _todo(units, planned, opened, keep_stale, retry_failed)
+    progress.add(todo, known=len(units) - len(todo), failed_before=failed_before)
+    events = runner.run(todo, planned.recipe)
+    try:
+        for unit, report in events:
+            if report is None:
+                opened.start(unit, "")
+                progress.started(unit)
+            elif isinstance(report, str):
+                progress.say(report)
+            else:
+                opened.finish(unit, report)
+                progress.ended(unit, report)
+    finally:
+        events.close()  # type: ignore[attr-defined]
+
+
+def known_seconds(arena: str, store: Path) -> dict[tuple[str, str], float]:
+    """Seconds that units of an arena took before, by technique and case: in this store, or else where the arena was recorded."""
+    found: dict[tuple[str, str], float] = {}
+    record = records().get(arena)
+    for technique, facts in record.techniques.items() if record else ():
+        found |= {(technique, case): float(s) for case, s in facts.get("seconds", {}).items()}
+    if store.exists():
+        with Store.read(store) as opened:
+            found |= opened.seconds(arena)
+    return found
+
+
+def unsettled(result: Result) -> set[str]:
+    """The cases on which the repeats so far do not tell the best technique from the next one by the first metric that is compared.
+
+    A case is settled when every repeat of the best is better than every repeat of the next, or when they differ by less than a tie.
+    """
+    metric = next((m for m in result.metrics if result.metric(m).better), None)
+    if metric is None:
+        return set()
+    lower = result.metric(metric).better == "lower"
+    found = set()
+    for case in result.cases:
+        order = list(result.on(case, metric))[:2]
+        if len(order) < 2:
+            continue
+        best, second = (list(result.values(name, metric, [case])[case].values()) for name in order)
+        apart = max(best) < min(second) if lower else min(best) > max(second)
+        spread = max(*best, *second) - min(*best, *second)
+        if not apart and spread > TIE * max(abs(v) for v in (*best, *second)):
+            found.add(case)
+    return found
+
+
+def _todo(units: Sequence[Unit], planned: Plan, store: Store, keep_stale: bool, retry_failed: bool) -> tuple[list[Unit], int]:
+    """(the units that are not done, or done with other code, or without a metric that is wanted now; how many failed and stay so)."""
+    states = store.states(units)
+    todo, failed = [], 0
+    for unit in units:
         state, code, metrics = states.get(unit.id, ("planned", "", frozenset()))
         stale = code != unit.code_digest[:32] and not keep_stale
         case = planned.cases[unit.case]
@@ -172,7 +257,9 @@ def _todo(planned: Plan, store: Store, keep_stale: bool, retry_failed: bool) -> 
         finished = state in ("done", "declined") or (state == "failed" and not retry_failed)
         if not finished or stale or lacking:
             todo.append(unit)
-    return todo
+        else:
+            failed += state == "failed"
+    return todo, failed
 
 
 def _width(result: Result) -> float:

@@ -1,4 +1,7 @@
-"""A worker process of the `processes:N` engine: units in, reports out, until the coordinator closes the pipe or is gone."""
+"""A worker process of the `processes:N` engine: units in, reports out, until the coordinator closes the pipe or is gone.
+
+A line of text before a report is something to tell the user, such as whom the unit waits for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def serve(pipe: Connection, said: int) -> None:
             unit = pipe.recv()
             os.ftruncate(said, 0)
             os.lseek(said, 0, os.SEEK_SET)
-            pipe.send(execute(unit, recipe))
+            pipe.send(execute(unit, recipe, pipe.send))
     except (EOFError, OSError):
         return
 

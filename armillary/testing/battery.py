@@ -85,7 +85,7 @@ def _second_pass(planned: Plan, everything: bool) -> list[tuple[Unit, Report]]:
     chosen = set(names[::step])
     units = [unit for unit in _shared(planned.units) if unit.case in chosen]
     events = Processes(2).run(units[::-1], planned.recipe)
-    return [(unit, report) for unit, report in events if report is not None]
+    return [(unit, report) for unit, report in events if isinstance(report, Report)]
 
 
 def _unit_faults(units: Sequence[Unit], reports: Mapping[str, Report]) -> Iterator[str]:

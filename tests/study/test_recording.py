@@ -16,14 +16,14 @@ from armillary.study.recording import record
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> armillary.Result:
     store = tmp_path_factory.mktemp("record") / "s.db"
-    return armillary.compare("examples/queueing", scale="tiny", repeats=3, store=store)
+    return armillary.compare("examples/queueing", repeats=3, store=store)
 
 
 def test_a_record_holds_medians_verdicts_and_where_they_come_from(result: armillary.Result, tmp_path: Path) -> None:
     file = record(result, tmp_path)
     assert file.name == "examples-queueing.json"
     found = records.load(file)
-    assert (found.arena, found.scale, found.seed) == ("examples/queueing", "tiny", 0)
+    assert (found.arena, found.scale, found.seed) == ("examples/queueing", "small", 0)
     assert found.answer == result.answer()
     medians = found.techniques["fcfs"]["medians"]["mean_wait"]
     assert medians == pytest.approx(result.medians("fcfs", "mean_wait"), rel=1e-5)

@@ -53,7 +53,7 @@ def test_it_parses_and_asks_for_nothing(result: armillary.Result, tmp_path: Path
 def test_it_says_everything(result: armillary.Result, tmp_path: Path) -> None:
     text = result.html(tmp_path / "r.html").read_text()
     visible = re.sub(r"<script.*?</script>", "", text, flags=re.S)
-    for part in (draws.question, "own is best in total", "Verdicts", "never less than its twin", "not held", "simulated", "modelled", "RuntimeError: a bad day",
+    for part in (draws.question, "own has the highest total", "Verdicts", "never less than its twin", "not held", "simulated", "modelled", "RuntimeError: a bad day",
                  "Method", "mood", "bootstrap", "multiplicity", "Environment", "Download every value", "seed 0"):  # fmt: skip
         assert part in visible, part
     link = re.search(r"data:application/gzip;base64,([A-Za-z0-9+/=]+)", text)

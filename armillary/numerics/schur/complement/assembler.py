@@ -60,7 +60,7 @@ class SchurAssembler:
         return self
 
     def with_method(self, method: str | Method) -> SchurAssembler:
-        """The same matrices, order and factor for another method."""
+        """Returns the same matrices, order and factor for another method."""
         twin = SchurAssembler.__new__(SchurAssembler)
         twin.__dict__.update(self.symbolic().__dict__)
         twin.method = method_of(method)
@@ -68,7 +68,7 @@ class SchurAssembler:
         return twin
 
     def on(self, like: arrays.Array) -> SchurAssembler:
-        """The same with panels of the kind and on the device of `like`; itself for None."""
+        """Returns the same with panels of the kind and on the device of `like`; itself for None."""
         if like is None:
             return self
         twin = SchurAssembler.__new__(SchurAssembler)
@@ -77,7 +77,7 @@ class SchurAssembler:
         return twin
 
     def update(self, values: Any) -> SchurAssembler:
-        """New values of K with its pattern: a matrix, or values in the order of its sorted columns. Gives itself back."""
+        """Returns new values of K with its pattern: a matrix, or values in the order of its sorted columns. Gives itself back."""
         if sparse.issparse(values) or getattr(values, "ndim", 1) == 2:
             new = checked_matrix(values)
             if not (np.array_equal(new.indptr, self.k.indptr) and np.array_equal(new.indices, self.k.indices)):
@@ -108,14 +108,14 @@ class SchurAssembler:
         return self._factor
 
     def __call__(self, alpha: float = 1.0, mirror: bool = True) -> arrays.Array:
-        """alpha·F (m×m), symmetric; without `mirror` only its lower triangle is kept and the rest is zero."""
+        """Returns alpha·F (m×m), symmetric; without `mirror` only its lower triangle is kept and the rest is zero."""
         f = self.method.assemble(self.factor, self.b, self._plan, self.like)
         if alpha != 1.0:
             f = alpha * f
         return f if mirror else arrays.namespace(f).tril(f)
 
     def schur(self, a22: Any) -> arrays.Array:
-        """A22 − B K⁻¹ Bᵀ (m×m), for BDDC or static condensation; A22 is a sparse matrix or an array of the panels' kind."""
+        """Returns A22 − B K⁻¹ Bᵀ (m×m), for BDDC or static condensation; A22 is a sparse matrix or an array of the panels' kind."""
         if hasattr(a22, "tocsr"):
             a22 = moved(a22.toarray().astype(np.float64, copy=False), self.like)
         m = self.b.shape[0]
@@ -131,7 +131,7 @@ class SchurAssembler:
         return self.method.work(self._plan)
 
     def operator(self) -> LinearOperator:
-        """F as SciPy's operator on host vectors: the assembled matrix, or solves with the factor for `implicit`."""
+        """Returns F as SciPy's operator on host vectors: the assembled matrix, or solves with the factor for `implicit`."""
         from scipy.sparse.linalg import LinearOperator
 
         if self.method.assembles:
@@ -146,7 +146,7 @@ class SchurAssembler:
 
 
 def method_of(method: str | Method) -> Method:
-    """The method of this name with its defaults, or the method itself."""
+    """Returns the method of this name with its defaults, or the method itself."""
     if isinstance(method, Method):
         return method
     if method not in METHODS:
@@ -156,16 +156,14 @@ def method_of(method: str | Method) -> Method:
 
 
 def checked_rows(b: Any, n: int, general: bool = False) -> sparse.csr_array:
-    """B as float64 rows, refused unless it has n columns, no empty row, and entries −1, 0 and 1 (any finite ones if `general`)."""
+    """Returns B as float64 rows, refused unless it has n columns, no empty row, and entries −1, 0 and 1 (any finite ones if `general`)."""
     if not is_matrix(b):
         raise InputError(f"found {type(b).__name__}; expected a sparse matrix or a two-dimensional NumPy array", where="B")
     if b.shape[1] != n:
         raise InputError(f"found {b.shape[1]} columns; expected {n}, as K has", where="B")
     if b.dtype.kind not in "biuf":
         raise InputError(f"found {b.dtype}; expected real numbers", where="B")
-    found = sparse.csr_array(b, dtype=np.float64)
-    if found is b:
-        found = found.copy()
+    found = sparse.csr_array(b, dtype=np.float64, copy=True)  # The caller's arrays are changed below otherwise.
     found.sum_duplicates()
     found.eliminate_zeros()
     if not np.isfinite(found.data).all():

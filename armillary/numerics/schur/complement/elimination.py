@@ -14,7 +14,9 @@ Indices = np.ndarray
 
 @loop
 def parents(indptr, indices):
-    """The elimination tree of a symmetric pattern by columns: for each column the row of the factor's first entry below; −1 for a root."""
+    """Returns the elimination tree of a symmetric pattern by columns: for each column the row of the factor's first entry below; −1 for a
+    root.
+    """
     n = len(indptr) - 1
     parent = np.full(n, -1, np.int64)
     ancestor = np.full(n, -1, np.int64)
@@ -50,7 +52,7 @@ def _row_entries(indptr, indices, parent, starts, rows):
 
 @loop
 def postorder(parent):
-    """Columns so that every subtree of the elimination tree is contiguous, its root last: fill stays as it is."""
+    """Returns columns so that every subtree of the elimination tree is contiguous, its root last: fill stays as it is."""
     n = len(parent)
     first_child, next_child = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     roots = -1
@@ -82,7 +84,7 @@ def postorder(parent):
 
 
 def factor_pattern(indptr: Indices, indices: Indices, parent: Indices) -> tuple[Indices, Indices]:
-    """Compressed columns of the factor below its diagonal, rows sorted: every place that is not zero for some values."""
+    """Returns compressed columns of the factor below its diagonal, rows sorted: every place that is not zero for some values."""
     counts = np.zeros(len(parent), np.int64)
     _row_entries(indptr, indices, parent, counts, np.empty(0, np.int64))
     bounds = np.concatenate(([0], np.cumsum(counts)))
@@ -94,7 +96,8 @@ def factor_pattern(indptr: Indices, indices: Indices, parent: Indices) -> tuple[
 
 @loop
 def supernodes(parent, counts, least):
-    """First columns of groups of neighbouring columns with (nearly) one pattern: fundamental supernodes, small subtrees taken together.
+    """Returns first columns of groups of neighbouring columns with (nearly) one pattern: fundamental supernodes, small subtrees taken
+    together.
 
     `counts` are entries below the diagonal; a subtree of at most `least` columns is one group. Ends with the number of columns.
     """

@@ -45,7 +45,7 @@ class Ordering:
         return len(self.rows) + self.n
 
     def permuted(self, values: np.ndarray) -> sparse.csc_array:
-        """P K Pᵀ with these values of K (in the order of its sorted columns)."""
+        """Returns P K Pᵀ with these values of K (in the order of its sorted columns)."""
         return sparse.csc_array((values[self.gather], self.permuted_rows, self.permuted_indptr), shape=(self.n, self.n))
 
 
@@ -74,28 +74,26 @@ class Factor:
         return found
 
     def solve(self, b: np.ndarray) -> np.ndarray:
-        """K⁻¹ b for a vector or the columns of a matrix."""
+        """Returns K⁻¹ b for a vector or the columns of a matrix."""
         if self.places is not None:
             return self.superlu.solve(b)
         return self.superlu.solve(np.ascontiguousarray(b[self.ordering.order]))[self.ordering.position]
 
 
 def is_matrix(x: Any) -> bool:
-    """Whether it is a sparse matrix or a two-dimensional NumPy array."""
+    """Says whether it is a sparse matrix or a two-dimensional NumPy array."""
     return sparse.issparse(x) or (isinstance(x, np.ndarray) and x.ndim == 2)
 
 
 def checked_matrix(k: Matrix, where: str = "K") -> sparse.csc_array:
-    """K as float64 columns with sorted rows, refused unless it is square, finite and symmetric in pattern and values."""
+    """Returns K as float64 columns with sorted rows, refused unless it is square, finite and symmetric in pattern and values."""
     if not is_matrix(k):
         raise InputError(f"found {type(k).__name__}; expected a sparse matrix or a two-dimensional NumPy array", where=where)
     if k.shape[0] != k.shape[1] or k.shape[0] == 0:
         raise InputError(f"found shape {k.shape}; expected a square matrix of at least one row", where=where)
     if k.dtype.kind not in "biuf":
         raise InputError(f"found {k.dtype}; expected real numbers", where=where)
-    found = sparse.csc_array(k, dtype=np.float64)
-    if found is k:
-        found = found.copy()
+    found = sparse.csc_array(k, dtype=np.float64, copy=True)  # The caller's arrays are changed below otherwise.
     found.sum_duplicates()
     if not np.isfinite(found.data).all():
         raise InputError("found infinities or NaNs; expected finite numbers", where=where)
@@ -113,7 +111,9 @@ def checked_matrix(k: Matrix, where: str = "K") -> sparse.csc_array:
 
 
 def order_and_factor(k: sparse.csc_array) -> tuple[Ordering, Factor]:
-    """The fill-reducing order (minimum degree, then a postorder of its tree) with its symbolic factor, and the factor of these values."""
+    """Returns the fill-reducing order (minimum degree, then a postorder of its tree) with its symbolic factor, and the factor of these
+    values.
+    """
     superlu = _superlu(k, "MMD_AT_PLUS_A", np.arange(k.shape[0]))
     own = np.argsort(superlu.perm_c)
     if not np.array_equal(superlu.perm_r, superlu.perm_c):
@@ -131,7 +131,7 @@ def order_and_factor(k: sparse.csc_array) -> tuple[Ordering, Factor]:
 
 
 def _numbered(k: sparse.csc_array, order: np.ndarray) -> sparse.csc_array:
-    """P K Pᵀ by sorted columns with the number of K's entry in place of each value."""
+    """Returns P K Pᵀ by sorted columns with the number of K's entry in place of each value."""
     found = sparse.csc_array((np.arange(k.nnz, dtype=np.int64), k.indices, k.indptr), shape=k.shape)
     found = sparse.csc_array(found[order][:, order])
     found.sort_indices()
@@ -139,7 +139,7 @@ def _numbered(k: sparse.csc_array, order: np.ndarray) -> sparse.csc_array:
 
 
 def factor_again(ordering: Ordering, k: sparse.csc_array) -> Factor:
-    """The factor of other values with the same pattern, in the order that is known."""
+    """Returns the factor of other values with the same pattern, in the order that is known."""
     superlu = _superlu(ordering.permuted(k.data), "NATURAL", ordering.order)
     places = np.arange(ordering.n)
     if not (np.array_equal(superlu.perm_r, places) and np.array_equal(superlu.perm_c, places)):
@@ -171,7 +171,7 @@ def _superlu(k: sparse.csc_array, how: Any, order: np.ndarray) -> Any:
 
 
 def _indefinite(k: sparse.csc_array, order: np.ndarray) -> InputError:
-    """Which pivot fails where SuperLU only says that one did: the smallest once the diagonal is raised a little."""
+    """Says which pivot fails where SuperLU only says that one did: the smallest once the diagonal is raised a little."""
     raised = k + sparse.eye_array(k.shape[0], format="csc") * (1e-9 * abs(k.data).max(initial=1.0))
     try:
         shifted = splu(sparse.csc_array(raised), permc_spec="NATURAL", diag_pivot_thresh=0.0, options={"SymmetricMode": True})

@@ -38,20 +38,20 @@ class Method(Technique):
     on_device: bool = True
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Any:
-        """All that depends on patterns alone; made once and used for every set of values."""
+        """Returns all that depends on patterns alone; made once and used for every set of values."""
         raise NotImplementedError
 
     def assemble(self, factor: Factor, b: sparse.csr_array, plan: Any, like: arrays.Array) -> arrays.Array:
-        """F (m×m, symmetric, rows as B's) as an array of the kind and on the device of `like`."""
+        """Returns F (m×m, symmetric, rows as B's) as an array of the kind and on the device of `like`."""
         raise NotImplementedError
 
     def work(self, plan: Any) -> Work:
-        """The exact count of operations that `assemble` makes with this plan."""
+        """Returns the exact count of operations that `assemble` makes with this plan."""
         raise NotImplementedError
 
 
 def placed(b: sparse.csr_array, position: np.ndarray, place: np.ndarray, like: arrays.Array) -> arrays.Array:
-    """P Bᵀ as a dense array (n×m, rows in a row's own order) with row j of B in column `place[j]`."""
+    """Returns P Bᵀ as a dense array (n×m, rows in a row's own order) with row j of B in column `place[j]`."""
     rows = position[b.indices]
     columns = np.repeat(place, np.diff(b.indptr))
     x = zeros_like(like, (len(position), b.shape[0]))
@@ -60,20 +60,21 @@ def placed(b: sparse.csr_array, position: np.ndarray, place: np.ndarray, like: a
 
 
 def zeros_like(like: arrays.Array, shape: tuple[int, ...]) -> arrays.Array:
-    """Zeros of float64 of this kind on this device."""
+    """Returns zeros of float64 of this kind on this device."""
     xp = arrays.namespace(like)
     return xp.zeros(shape, dtype=xp.float64, device=arrays.device_of(like))
 
 
 def moved(x: np.ndarray, like: arrays.Array) -> arrays.Array:
-    """A host array as the kind and on the device of `like`; the array itself for NumPy."""
+    """Returns a host array as the kind and on the device of `like`; the array itself for NumPy."""
     if isinstance(like, np.ndarray):
         return x
     return arrays.namespace(like).asarray(np.ascontiguousarray(x), device=arrays.device_of(like))
 
 
 def mirrored(f: arrays.Array, place: np.ndarray | None = None) -> arrays.Array:
-    """The symmetric matrix whose lower triangle is that of `f`; with `place`, row and column j are `f`'s row and column place[j]."""
+    """Returns the symmetric matrix whose lower triangle is that of `f`; with `place`, row and column j are `f`'s row and column place[j].
+    """
     if isinstance(f, np.ndarray):
         return _mirrored(f, np.arange(len(f)) if place is None else place)
     xp = arrays.namespace(f)

@@ -28,12 +28,12 @@ class Staircase:
     trails: np.ndarray
 
     def alive(self, end: int) -> int:
-        """How many columns have begun before row `end`."""
+        """Returns how many columns have begun before row `end`."""
         return int(self.trails[end - 1]) + 1
 
 
 def staircase(b: sparse.csr_array, position: np.ndarray) -> Staircase:
-    """The staircase of B's rows once unknown i stands at `position[i]`; columns with one pivot keep their order."""
+    """Returns the staircase of B's rows once unknown i stands at `position[i]`; columns with one pivot keep their order."""
     lengths = np.diff(b.indptr)
     if (lengths == 0).any():
         raise InputError(f"row {int(np.argmin(lengths))} has no entry; expected at least one in each", where="B")
@@ -50,7 +50,7 @@ def staircase(b: sparse.csr_array, position: np.ndarray) -> Staircase:
 
 
 def minimum_work(count: int) -> np.ndarray:
-    """p₀ … p_count of the recurrence p₀ = 0, p₁ = 1, p_{i+1} = √(p_i (3 p_i − 2 p_{i−1})): where to cut a triangle for least work.
+    """Returns p₀ … p_count of the recurrence p₀ = 0, p₁ = 1, p_{i+1} = √(p_i (3 p_i − 2 p_{i−1})): where to cut a triangle for least work.
 
     With squares of side p_i that cover a triangle, Σ (p_i − p_{i−1}) p_i² is least where its derivatives vanish.
     """
@@ -61,7 +61,7 @@ def minimum_work(count: int) -> np.ndarray:
 
 
 def bounds(n: int, partition: Partition, number: int, reverse: bool = False) -> np.ndarray:
-    """Where to cut n rows or columns, from 0 to n.
+    """Returns where to cut n rows or columns, from 0 to n.
 
     `number` is the size of a chunk for `size`, else the number of chunks. Minimum work makes the first chunk the largest, or with
     `reverse`, for triangular solves, the last. Bounds that fall together after rounding are one.

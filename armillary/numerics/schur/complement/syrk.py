@@ -14,7 +14,7 @@ BLOCK = 256
 
 
 def squares(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Array:
-    """F by chunks of rows of X: each adds its square over the columns that are alive in it."""
+    """Returns F by chunks of rows of X: each adds its square over the columns that are alive in it."""
     f = zeros_like(x, (x.shape[1], x.shape[1]))
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         add_lower_product(f, x[start:end, : stairs.alive(end)])
@@ -22,7 +22,7 @@ def squares(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Arra
 
 
 def stairs_by_columns(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Array:
-    """F by chunks of columns of X, each from the row of its first pivot: the block on the diagonal and the part to its left."""
+    """Returns F by chunks of columns of X, each from the row of its first pivot: the block on the diagonal and the part to its left."""
     f = zeros_like(x, (x.shape[1], x.shape[1]))
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         first = int(stairs.pivots[start])

@@ -32,7 +32,7 @@ class Chunk:
 
 
 def chunks(ordering: Ordering, stairs: Staircase, cuts: np.ndarray, prune: Prune) -> list[Chunk]:
-    """The chunks between `cuts`, each with the rows and columns of its panel that pruning leaves."""
+    """Returns the chunks between `cuts`, each with the rows and columns of its panel that pruning leaves."""
     found = []
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         part = slice(ordering.indptr[start], ordering.indptr[end])
@@ -103,7 +103,7 @@ class _Panels:
 
 
 def _run(rows: np.ndarray, like: arrays.Array) -> slice | arrays.Array:
-    """Sorted indices, as a slice where they follow one another: a view instead of a copy."""
+    """Returns sorted indices, as a slice where they follow one another: a view instead of a copy."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first + 1 == len(rows) else moved(rows, like)
 
@@ -120,7 +120,7 @@ def split_sides(lower: sparse.csc_array, x: arrays.Array, stairs: Staircase, cut
 
 
 def dense_factor(lower: sparse.csc_array, like: arrays.Array) -> arrays.Array:
-    """All of L as a dense array (n×n)."""
+    """Returns all of L as a dense array (n×n)."""
     n = lower.shape[0]
     whole = zeros_like(like, (n, n))
     columns = np.repeat(np.arange(n, dtype=lower.indices.dtype), np.diff(lower.indptr))
@@ -130,7 +130,8 @@ def dense_factor(lower: sparse.csc_array, like: arrays.Array) -> arrays.Array:
 
 @loop
 def forward(indptr, indices, data, start, end, x, first, last):
-    """Columns [start, end) of a sparse lower factor (diagonal first in each) eliminated from columns [first, last) of x, in place."""
+    """Returns columns [start, end) of a sparse lower factor (diagonal first in each) eliminated from columns [first, last) of x, in place.
+    """
     for j in range(start, end):
         at = indptr[j]
         pivot = data[at]
