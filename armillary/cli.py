@@ -1,4 +1,4 @@
-"""The command line: list, show, compare, reproduce, diff, cluster.
+"""The command line: list, show, compare, reproduce, open, diff, and the tools that packages bring.
 
 Exit status: 0, 1 when some unit failed, 2 for bad input (one line on stderr), 3 for trouble with the store.
 """
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -17,10 +18,12 @@ import typer
 from typer.core import TyperCommand
 
 from armillary import __version__, catalogue
+from armillary.arena import SCALES
 from armillary.errors import InputError, one_line, unknown
 from armillary.parameters import option_name
 
 if TYPE_CHECKING:
+    from armillary.arena import Arena
     from armillary.study import Result
 
 #: Typer brings its own copy of Click in some versions and imports it in others.
@@ -39,21 +42,65 @@ def _arena_names(incomplete: str) -> list[str]:
     return [path for path in catalogue.arenas() if path.startswith(incomplete)]
 
 
+def _places(incomplete: str) -> list[str]:
+    fields = sorted({arena.field for arena in catalogue.arenas().values()})
+    return [field for field in fields if field.startswith(incomplete)] + _arena_names(incomplete)
+
+
 def _technique_names(incomplete: str) -> list[str]:
     return sorted({t for a in catalogue.arenas().values() for t in a.techniques if t.startswith(incomplete)})
 
 
+def _everything(incomplete: str) -> list[str]:
+    return _places(incomplete) + _technique_names(incomplete)
+
+
+def _chosen_techniques(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes the last of several names with those of the arena that stands before it."""
+    return [name for home in _arena_before(ctx) for name in _last_of(incomplete, home.techniques)]
+
+
+def _chosen_cases(ctx: typer.Context, incomplete: str) -> list[str]:
+    scale = ctx.params.get("scale") or "small"
+    return [name for home in _arena_before(ctx) for name in _last_of(incomplete, [case.name for case in home.built_in(scale)])]
+
+
+def _chosen_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
+    return [name for home in _arena_before(ctx) for name in _last_of(incomplete, home.metrics)]
+
+
+def _arena_before(ctx: typer.Context) -> list[Arena]:
+    """The arena on the line that is being completed, or none; the parser has not always got to it."""
+    words = [ctx.params.get("arena"), *ctx.args, *os.environ.get("COMP_WORDS", "").split()]
+    return [catalogue.arenas()[word] for word in words if word in catalogue.arenas()][:1]
+
+
+def _last_of(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+def _scales() -> list[str]:
+    return list(SCALES)
+
+
+def _presets(incomplete: str) -> list[str]:
+    from armillary import cluster
+
+    return [name for name in cluster.presets() if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-NoColor = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")]
 StorePath = Annotated[Optional[Path], typer.Option("--store", help="The results' SQLite file.")]  # noqa: UP045
 Engine = Annotated[str, typer.Option(help="auto, here, processes:N, dask, or a Dask scheduler's address (tcp://host:8786).")]
-Scale = Annotated[str, typer.Option(help="Size of the built-in work: tiny, small or large.")]
+Scale = Annotated[str, typer.Option(help="Size of the built-in work: tiny, small or large.", autocompletion=_scales)]
 Repeats = Annotated[Optional[int], typer.Option(help="Repeats of each unit; 5 by default when something is measured.")]  # noqa: UP045
 Seed = Annotated[int, typer.Option(help="The study's seed: same seed, same simulated numbers.")]
 Setting = Annotated[list[str], typer.Option("--set", help="A parameter: technique.name=value.", default_factory=list, show_default=False)]
 Work = Annotated[
     list[Path], typer.Option(help="Your own file; options of the arena's reader may follow.", default_factory=list, show_default=False)
 ]
+Open = Annotated[bool, typer.Option("--open", help="Show the report in the browser.")]
 Html = Annotated[Optional[Path], typer.Option(help="Write the report to this HTML file.")]  # noqa: UP045
 Fresh = Annotated[bool, typer.Option(help="Run everything again, stored or not.")]
 KeepStale = Annotated[bool, typer.Option(help="Keep stored units whose code changed since.")]
@@ -63,11 +110,25 @@ Memory = Annotated[Optional[str], typer.Option(help="Replace a worker process th
 Durable = Annotated[bool, typer.Option(help="Flush each result to disk: survives a loss of power.")]
 NameHost = Annotated[bool, typer.Option("--name-host", help="Store this host's name as it is; it is hashed otherwise.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Cluster = Annotated[Optional[str], typer.Option("--cluster", help="A preset or a cluster file to put the work on.")]  # noqa: UP045
+Cluster = Annotated[
+    Optional[str], typer.Option("--cluster", help="A preset or a cluster file to put the work on.", autocompletion=_presets)  # noqa: UP045
+]
+Techniques = Annotated[Optional[str], typer.Option(help="Comma-separated; all by default.", autocompletion=_chosen_techniques)]  # noqa: UP045
+Cases = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Comma-separated names or patterns (zipf-*); a telling few by default, '*' is all.", autocompletion=_chosen_cases),
+]
+Metrics = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Comma-separated. If none of them is measured, units may run in parallel.", autocompletion=_chosen_metrics),
+]
 
 
 @app.callback(invoke_without_command=True)
-def top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def top(
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours, in any command; NO_COLOR does the same.")] = False,
+) -> None:
     """Which published technique pays off on my cluster and my workload, and by how much?"""
     if version:
         print(f"armillary {__version__}")
@@ -76,57 +137,32 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
 
 @app.command("list")
 def list_(
-    field: Annotated[Optional[str], typer.Argument(help="Only this field, or this field/arena.")] = None,  # noqa: UP045
+    name: Annotated[Optional[str], typer.Argument(help="Only this field or arena, with more about it.", autocompletion=_places)] = None,  # noqa: UP045
     as_json: AsJson = False,
     store: StorePath = None,
-    no_color: NoColor = False,
 ) -> None:
-    """Every field, arena and technique, and each claim's last verdict."""
-    arenas = {path: a for path, a in catalogue.arenas().items() if field is None or field in (a.field, path)}
-    if not arenas:
-        known = catalogue.arenas()
-        raise unknown("field or arena", field or "", [*known, *{a.field for a in known.values()}])
+    """List the arenas with their questions and the marks of their claims; name a field or an arena for more."""
+    from armillary import overview
+
     verdicts = _last_verdicts(store)
-    rows = []
-    for path, arena in arenas.items():
-        for name in arena.techniques:
-            judged = {claim: v for claim, v in verdicts.items() if claim.rpartition("#")[0] == f"{path}/{name}"}
-            paper = catalogue.papers().get(arena.papers.get(name, ""))
-            rows.append({
-                "arena": path, "technique": name, "paper": paper.title if paper else None, "source": paper.source if paper else None,
-                "verdicts": {claim: state for claim, (state, _) in judged.items()},
-            })  # fmt: skip
     if as_json:
-        print(json.dumps({"arenas": {p: a.question for p, a in arenas.items()}, "techniques": rows}, indent=1))
-        return
-    _print_list(arenas, rows)
-
-
-def _print_list(arenas: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Plain text, without rich: this is the command that must answer at once."""
-    bold, dim, off = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "", "")
-    from armillary.records import SYMBOLS
-
-    width = max(len(row["technique"]) for row in rows)
-    for path, arena in arenas.items():
-        print(f"{bold}{path}{off}  {arena.question}")
-        for row in (r for r in rows if r["arena"] == path):
-            said = "  ".join(f"{SYMBOLS[state]} #{claim.rpartition('#')[2]} {state}" for claim, state in sorted(row["verdicts"].items()))
-            what = f"{row['paper']} ({row['source']})" if row["paper"] else f"{dim}baseline{off}"
-            print(f"  {row['technique']:<{width}}  {what}{'  ' + said if said else ''}")
-    papers = sum(bool(row["paper"]) for row in rows)
-    print(f"{len(arenas)} arena{'s' if len(arenas) != 1 else ''}, {len(rows)} techniques, {papers} of them published systems")
+        arenas = overview.chosen(name)[1]
+        print(json.dumps({"arenas": {a.path: a.question for a in arenas}, "techniques": overview.rows(arenas, verdicts)}, indent=1))
+    else:
+        print(overview.text(name, verdicts))
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A technique, field/arena/technique, or an arena.", autocompletion=_technique_names)],
+    name: Annotated[str, typer.Argument(help="A technique, an arena or a field.", autocompletion=_everything)],
     as_json: AsJson = False,
-    no_color: NoColor = False,
 ) -> None:
-    """What it is, the paper, its claims, its parameters, how to use it."""
+    """Describe a technique (paper, claims, parameters, use), an arena (metrics, cases, files) or a field."""
     from armillary import describe
 
+    if any(name == arena.field for arena in catalogue.arenas().values()):
+        list_(name, as_json, None)
+        return
     try:
         home, technique = catalogue.technique(name)
         facts = describe.technique(home, technique)
@@ -156,9 +192,9 @@ def compare(
     arena: Annotated[str, typer.Argument(help="The arena: field/arena.", autocompletion=_arena_names)],
     settings: Setting,
     work: Work,
-    techniques: Annotated[Optional[str], typer.Option(help="Comma-separated; all by default.")] = None,  # noqa: UP045
-    cases: Annotated[Optional[str], typer.Option(help="Comma-separated names or patterns (zipf-*); '*' is all.")] = None,  # noqa: UP045
-    metrics: Annotated[Optional[str], typer.Option(help="Comma-separated. If none of them is measured, units may run in parallel.")] = None,  # noqa: UP045
+    techniques: Techniques = None,
+    cases: Cases = None,
+    metrics: Metrics = None,
     scale: Scale = "small",
     cluster: Cluster = None,
     repeats: Repeats = None,
@@ -166,6 +202,7 @@ def compare(
     engine: Engine = "auto",
     store: StorePath = None,
     html: Html = None,
+    show_report: Open = False,
     csv: Annotated[Optional[Path], typer.Option(help="Write every value to this CSV file.")] = None,  # noqa: UP045
     parquet: Annotated[Optional[Path], typer.Option(help="Write every value to this Parquet file.")] = None,  # noqa: UP045
     as_json: AsJson = False,
@@ -179,7 +216,6 @@ def compare(
     durable: Durable = False,
     name_host: NameHost = False,
     quiet: Quiet = False,
-    no_color: NoColor = False,
 ) -> None:
     """Put techniques to the same work: the built-in cases, or your own file."""
     from armillary.study import compare as run
@@ -196,7 +232,7 @@ def compare(
         keep_stale=keep_stale, retry_failed=retry_failed, timeout_s=timeout, memory_bytes=_bytes(memory), durable=durable,
         until=_share(until), seconds=seconds, quiet=quiet, command=_command(),
     )  # fmt: skip
-    _give([result], as_json, no_color, html, csv, parquet)
+    _give([result], as_json, html, csv, parquet, show=show_report)
 
 
 @app.command()
@@ -212,6 +248,7 @@ def reproduce(
     engine: Engine = "auto",
     store: StorePath = None,
     html: Html = None,
+    show_report: Open = False,
     record: Annotated[Optional[Path], typer.Option(help="Write the arenas' records into this folder; every technique runs then.")] = None,  # noqa: UP045
     as_json: AsJson = False,
     fresh: Fresh = False,
@@ -222,7 +259,6 @@ def reproduce(
     durable: Durable = False,
     name_host: NameHost = False,
     quiet: Quiet = False,
-    no_color: NoColor = False,
 ) -> None:
     """Judge a paper's claims: held, held in part, not held, not tried."""
     from armillary.study import reproduce as one
@@ -240,7 +276,19 @@ def reproduce(
         settings=_settings(settings), record=record,
     )  # fmt: skip
     results = [one(technique, **how)] if technique else reproduce_all(field, **how)
-    _give(results, as_json, no_color, html, verdicts_only=True)
+    _give(results, as_json, html, verdicts_only=True, show=show_report)
+
+
+@app.command("open")
+def open_(
+    study: Annotated[Optional[int], typer.Argument(help="The study's number; the newest one by default.")] = None,  # noqa: UP045
+    store: StorePath = None,
+) -> None:
+    """Show the report of a study that is in the store, in the browser."""
+    from armillary.study import Result
+    from armillary.study.store import default_store
+
+    _open(Result.load(store or default_store(), study))
 
 
 @app.command()
@@ -248,7 +296,6 @@ def diff(
     before: Annotated[Path, typer.Argument(help="A store.")],
     after: Annotated[Path, typer.Argument(help="Another store, of another machine or version.")],
     as_json: AsJson = False,
-    no_color: NoColor = False,
 ) -> None:
     """The same units in two stores: paired gains with intervals, and which verdicts changed."""
     from armillary.study import terminal
@@ -258,15 +305,15 @@ def diff(
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    out = terminal.console(not no_color)
+    out = terminal.console()
     out.print(terminal.table_of(found["gains"], "arena", "technique", "metric", "kind", ">gain", ">low", ">high", ">pairs"))
     for change in found["verdicts"]:
         out.print(f"{change['claim']}: {change['before']} became {change['after']}")
 
 
 def _give(
-    results: list[Result], as_json: bool, no_color: bool, html: Path | None, csv: Path | None = None, parquet: Path | None = None,
-    *, verdicts_only: bool = False,
+    results: list[Result], as_json: bool, html: Path | None, csv: Path | None = None, parquet: Path | None = None,
+    *, verdicts_only: bool = False, show: bool = False,
 ) -> None:  # fmt: skip
     """Prints and writes results; exit status 1 if a unit failed."""
     from armillary.study import terminal
@@ -274,7 +321,7 @@ def _give(
     if as_json:
         print(json.dumps([r.json() for r in results] if len(results) != 1 else results[0].json(), indent=1))
     else:
-        out = terminal.console(not no_color)
+        out = terminal.console()
         for result in results:
             if verdicts_only:
                 out.print(f"{result.arena.path}: {result.arena.question}", style="bold")
@@ -286,8 +333,25 @@ def _give(
             for result in results:
                 target = path if len(results) == 1 else path.with_stem(f"{path.stem}-{result.arena.path.replace('/', '-')}")
                 print(f"wrote {result.write(target)}", file=sys.stderr)
+    if show:
+        for result in results:
+            _open(result)
     if any(result.failed for result in results):
         raise typer.Exit(1)
+
+
+def _open(result: Result) -> None:
+    """Shows the report in the browser. Where there is none, the report's place is said."""
+    import webbrowser
+
+    from armillary.study.store import reports
+
+    target = result.write(reports() / f"{result.arena.path.replace('/', '-')}-{result.study}.html")
+    try:
+        shown = webbrowser.open(target.as_uri())
+    except webbrowser.Error:
+        shown = False
+    print(f"{'opened' if shown else 'no browser was found; the report is'} {target}", file=sys.stderr)
 
 
 def _reader_options(args: list[str], home: Any) -> dict[str, str]:
@@ -404,6 +468,10 @@ _add_own_commands()
 
 def main() -> None:
     """Runs the command line; every expected trouble is one line on stderr."""
+    if "--no-color" in sys.argv[1:]:
+        # It holds for every command, wherever it stands.
+        os.environ["NO_COLOR"] = "1"
+        sys.argv[1:] = [word for word in sys.argv[1:] if word != "--no-color"]
     warnings.showwarning = lambda message, *_, **__: print(f"armillary: {one_line(str(message))}", file=sys.stderr)
     status: Any = 0
     try:

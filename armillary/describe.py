@@ -38,7 +38,7 @@ def arena(home: Arena) -> dict[str, Any]:
         "arena": home.path,
         "question": home.question,
         "metrics": [{"name": m.name, "unit": m.unit, "better": m.better, "kind": m.kind, "about": m.doc} for m in home.metrics.values()],
-        "techniques": {name: (catalogue.papers()[home.papers[name]].title if name in home.papers else None) for name in home.techniques},
+        "techniques": [_listed(home, name) for name in home.techniques],
         "cases": [case.name for case in home.built_in("small")] if home._cases is not None else [],
         "reads": "" if home._reading is None else inspect.getdoc(home._reading.read) or "",
         "options": [_parameter(p, option_name(p.name)) for p in home.options().values()],
@@ -72,9 +72,21 @@ def _arena_text(facts: dict[str, Any]) -> str:
     for m in facts["metrics"]:
         unit = f" [{m['unit']}]" if m["unit"] else ""
         lines.append(f"  {m['name']}{unit}  {m['kind']}, {m['better'] or 'neither'} is better. {m['about']}")
-    lines += ["", "Techniques:", *(f"  {name}{'  ' + paper if paper else ''}" for name, paper in facts["techniques"].items())]
+    lines += ["", "Techniques:", *map(_listed_text, facts["techniques"])]
     lines += ["", f"Cases: {', '.join(facts['cases'])}"]
     return "\n".join([*lines, *_reader_text(facts)])
+
+
+def _listed(home: Arena, name: str) -> dict[str, Any]:
+    """A technique in a line: what it does, and the paper if it is a published system."""
+    about = inspect.getdoc(home.technique(name)) or ""
+    paper = catalogue.papers()[home.papers[name]].title if name in home.papers else None
+    return {"name": name, "about": " ".join(about.partition("\n\n")[0].split()), "paper": paper, "variant": home.variant(name)}
+
+
+def _listed_text(t: dict[str, Any]) -> str:
+    variant = f" ({', '.join(f'{k}={v}' for k, v in t['variant'].items())})" if t["variant"] else ""
+    return f"  {t['name']}{variant}  {t['about']}" + (f" Paper: {t['paper']}." if t["paper"] else "")
 
 
 def reader_options(home: Arena) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,19 +15,62 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--techniques", "plain,own", "--repeats", "1", "-q")
 
 
-def test_list_names_every_arena_technique_and_verdict(armillary_command: Command) -> None:
-    before = armillary_command("list")
-    assert before.returncode == 0
-    assert "storage/eviction" in before.stdout
-    assert "FIFO-MEP: An Efficient Multi-Eviction-Point" in before.stdout
-    assert "keep-nothing" in before.stdout, "the outside technique"
-    assert "outside/draws" in before.stdout, "the outside arena"
-    assert armillary_command("reproduce", "plain", "-q").returncode == 0
-    after = armillary_command("list", "outside")
-    assert "○ #1 not held" in after.stdout
-    assert "storage" not in after.stdout
+def test_list_has_a_line_for_every_arena_and_more_about_a_field_or_an_arena(armillary_command: Command) -> None:
+    everything = armillary_command("list").stdout
+    assert len([line for line in everything.splitlines() if line.startswith("  eviction ")]) == 1
+    assert "  draws " in everything, "the outside arena"
+    assert max(map(len, everything.splitlines())) <= 160
+    field = armillary_command("list", "storage").stdout
+    assert "FIFO-MEP: An Efficient Multi-Eviction-Point" in field
+    assert "and 14 baselines" in field
+    for name in ("eviction", "storage/eviction"):
+        arena = armillary_command("list", name).stdout
+        assert "keep-nothing" in arena, "the outside technique"
+        assert "s3-fifo" in arena
+    assert armillary_command("show", "storage").stdout == field
     listed = json.loads(armillary_command("list", "--json").stdout)
     assert {"arena", "technique", "paper", "source", "verdicts"} == set(listed["techniques"][0])
+
+
+def test_list_shows_what_was_judged(armillary_command: Command) -> None:
+    assert armillary_command("reproduce", "plain", "-q").returncode == 0
+    assert "○1" in next(line for line in armillary_command("list").stdout.splitlines() if line.startswith("  draws"))
+    after = armillary_command("list", "outside/draws").stdout
+    assert "○ #1 not held" in after
+    assert "storage" not in after
+
+
+def test_the_report_of_the_last_study_opens(armillary_command: Command, tmp_path: Path) -> None:
+    none = armillary_command("open")
+    assert none.returncode == 2
+    calls = tmp_path / "browser"
+    calls.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/seen\n')
+    calls.chmod(0o755)
+    browser = {**os.environ, "BROWSER": str(calls), "NO_COLOR": "1"}
+    assert armillary_command("compare", "outside/draws", *QUICK, "--open", env=browser).returncode == 0
+    assert (tmp_path / "seen").read_text().startswith("file://")
+    (tmp_path / "seen").unlink()
+    assert armillary_command("open", env=browser).returncode == 0
+    assert (tmp_path / "seen").exists()
+
+
+def test_no_color_holds_wherever_it_stands(armillary_command: Command) -> None:
+    for words in (["--no-color", "list"], ["list", "--no-color"], ["cluster", "list", "--no-color"]):
+        run = armillary_command(*words)
+        assert run.returncode == 0, run.stderr
+        assert "\x1b" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("compare stor", "storage/eviction"), ("compare storage/eviction --techniques lru,s3", "lru,s3-fifo"), ("show fifo-m", "fifo-mep"),
+     ("compare storage/eviction --cases cd", "cdn@small"), ("compare serving/tiers --cluster dgx-h", "dgx-h100")],
+)  # fmt: skip
+def test_completion(words: str, offered: str, armillary_command: Command) -> None:
+    env = {**os.environ, "_ARMILLARY_COMPLETE": "complete_bash", "COMP_WORDS": f"armillary {words}", "COMP_CWORD": str(len(words.split()))}
+    code = "import sys; sys.argv[0] = 'armillary'; from armillary.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert offered in run.stdout.splitlines(), run.stderr
 
 
 def test_show(armillary_command: Command) -> None:
@@ -122,6 +167,10 @@ def test_diff_of_two_stores(armillary_command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["compare", "outside/draws", "--timeout", "-5"], "--timeout -5"),
+        (["compare", "outside/draws", "--timeout", "nan"], "seconds above 0"),
+        (["compare", "outside/draws", "--seconds", "0"], "--seconds 0"),
+        (["shwo"], "show"),
         (["compare", "storage/evicton"], 'did you mean "storage/eviction"'),
         (["compare", "outside/draws", "--techniques", "nothing"], "unknown technique"),
         (["compare", "outside/draws", "--techniques", "<script>\x1b[31m"], "unknown technique"),
@@ -181,6 +230,7 @@ def test_a_busy_store_is_exit_status_3(armillary_command: Command, tmp_path: Pat
 
 
 def test_version_help_and_completion(armillary_command: Command) -> None:
-    assert armillary_command("--version").stdout.startswith("armillary 0")
+    for flag in ("--version", "-V"):
+        assert armillary_command(flag).stdout.startswith("armillary 0")
     assert "compare" in armillary_command("--help").stdout
     assert "--techniques" in armillary_command("compare", "--help").stdout

@@ -40,7 +40,7 @@ class Cost:
 
         money = self.currency or ""
         return (
-            f"per hour: energy {said(self.energy_kwh, '{:,.1f} kWh')} = {said(self.energy_price, '{:,.2f} ' + money)},"
+            f"per hour: energy {said(self.energy_kwh, '{:,.1f} kWh')}, its price {said(self.energy_price, '{:,.2f} ' + money)},"
             f" carbon {said(self.carbon_g, '{:,.0f} g')}, embodied {said(self.embodied_g, '{:,.0f} g')},"
             f" machine {said(self.machine_price, '{:,.2f} ' + money)}"
         )

@@ -251,8 +251,8 @@ class Store:
         return {(technique, case): seconds for technique, case, seconds in self._rows(query, (arena,)) if seconds is not None}
 
     def last_verdicts(self) -> dict[str, tuple[str, float | None]]:
-        """Claim id to (state, figure), as last judged."""
-        newest = "SELECT claim, state, figure, max(judged) FROM verdict GROUP BY claim"
+        """Claim id to (state, figure), as last judged; what older versions judged without the whole evidence is left out."""
+        newest = "SELECT claim, state, figure, max(judged) FROM verdict WHERE json LIKE '%\"whole\": true%' GROUP BY claim"
         return {claim: (state, figure) for claim, state, figure, _ in self._rows(newest)}
 
     # Inside.
@@ -341,6 +341,16 @@ def default_store() -> Path:
         return Path(given)
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "armillary" / "armillary.db"
+
+
+def reports() -> Path:
+    """The folder in which reports are written that the user asked to see rather than to keep; made if need be."""
+    folder = default_store().parent / "reports"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(error.strerror or str(error), where=str(folder)) from None
+    return folder
 
 
 def _gone(pid: int, host: str, beat: float) -> bool:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 WIDE = 200
 
 
-def console(color: bool = True) -> Console:
-    """A console on stdout: colours and lines on a terminal, ASCII of fixed width elsewhere."""
+def console() -> Console:
+    """A console on stdout: colours and lines on a terminal, ASCII of fixed width elsewhere; NO_COLOR is kept."""
     from rich.console import Console
 
     live = sys.stdout.isatty()
-    plain = not color or "NO_COLOR" in os.environ or not live
+    plain = "NO_COLOR" in os.environ or not live
     return Console(no_color=plain, highlight=False, width=None if live else WIDE, emoji=False, markup=False)
 
 
