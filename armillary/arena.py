@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from armillary import extras
 from armillary.case import Case
 from armillary.claim import Claim, Exponent, Gain, Kind, Level, Parity, Wins
 from armillary.errors import InputError, unknown
@@ -369,6 +370,12 @@ class Arena:
             outcome = self._run(technique, case)
         except NotForThisCase as declined:
             return declined
+        except extras.MissingPackage as missing:
+            return NotForThisCase(str(missing))
+        except ModuleNotFoundError as error:
+            if not extras.optional(error.name):
+                raise
+            return NotForThisCase(str(extras.missing(error.name or "")))
         return outcome if isinstance(outcome, Outcome | NotForThisCase) else Outcome(outcome)
 
     def _warmed(self, technique: Technique, case: Case) -> None:

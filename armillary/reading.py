@@ -15,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from armillary import extras
 from armillary.case import Case
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
 from armillary.files.content import check_readable, content_digest
+from armillary.frozen import frozen
 from armillary.parameters import canonical_json, option_name, parameters, with_options
 
 KEPT = 2
@@ -102,11 +104,22 @@ class Reading:
         what = {"options": self._plain(options), "content": [(file.name, content_digest(file)) for file in files]}
         return hashlib.sha256(canonical_json(what).encode()).hexdigest()
 
+    def _read(self, path: Path, options: Any) -> Any:
+        """What the arena's reader makes of a file. A reader says itself what is wrong; this is for what escapes it."""
+        try:
+            return self.read(path, options)
+        except ModuleNotFoundError as error:
+            if not extras.optional(error.name):
+                raise
+            raise extras.missing(error.name or "") from None
+        except (EOFError, UnicodeError, MemoryError, RecursionError, OverflowError, OSError) as error:
+            raise InputError(f"cannot be read ({type(error).__name__}: {one_line(str(error))})", where=str(path)) from error
+
     def _load(self, path: Path, options: Any, files: tuple[Path, ...], content: str) -> Any:
         if content not in self._kept:
             if self._digest(files, options) != content:
                 raise InputError("the file changed since the study was planned", where=str(path))
-            self._kept[content] = self.read(path, options)
+            self._kept[content] = frozen(self._read(path, options))
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(content)

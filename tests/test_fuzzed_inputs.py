@@ -1,4 +1,4 @@
-"""Two hundred bad inputs: each is exit status 2 and one line, no traceback, nothing written."""
+"""Bad inputs: two hundred by hand, each of which is exit status 2 and one line, and damaged examples for every arena's reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from armillary import cli
+from armillary import catalogue, cli
+from armillary.testing.fuzzing import reader_faults
 
 Make = Callable[[Path], list[str]]
 EVICTION = ["compare", "storage/eviction", "--techniques", "lru", "--repeats", "1", "-q", "--work"]
@@ -141,3 +142,13 @@ def test_one_line_and_exit_status_2(name: str, tmp_path: Path, monkeypatch: pyte
     assert all(line.isprintable() and len(line) < 1000 for line in lines), lines
     assert "Traceback" not in out.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+READERS = [path for path, arena in catalogue.arenas().items() if arena._reading is not None]
+DAMAGED = 500
+
+
+@pytest.mark.parametrize("path", READERS)
+def test_a_damaged_file_is_read_or_refused(path: str) -> None:
+    """`tests/fuzz_readers` does the same ten thousand times, with bounds checked in compiled loops."""
+    assert list(reader_faults(catalogue.arena(path), -(-DAMAGED // len(READERS)))) == []

@@ -36,6 +36,7 @@ A bad file ends in one line, such as
 | bytes as a stream | `with open_file(path) as file: …` (`seekable=True` where a library seeks, `unpack=False` for raw records) |
 | the beginning, to tell the format | `read_head(path)` |
 | lines as bytes, for a compiled parser | `for block, first_line in line_blocks(path): …` |
+| the array in an `.npy`, mapped | `map_array(path)` |
 | arrays in an `.npz` | `read_arrays(path, names)`; `check_archive(path)` before another library opens it |
 
 `file_digest`, `folder_digest` and `content_digest` say whether content is the same, and `crc32c` whether stored bytes are whole.

@@ -1,4 +1,5 @@
 from .archives import check_archive as check_archive
+from .archives import map_array as map_array
 from .archives import read_arrays as read_arrays
 from .checksums import crc32c as crc32c
 from .checksums import crc32c_pieces as crc32c_pieces

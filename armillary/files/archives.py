@@ -1,4 +1,4 @@
-"""Archives of arrays (`.npz`), checked before anything in them is believed or allocated. Nothing is unpickled."""
+"""Arrays in files (`.npy`, `.npz`), checked before anything in them is believed or allocated. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from armillary.errors import InputError, one_line
 
+from .content import check_readable
 from .opening import Name, open_file
 
 #: The most that zlib can pack into one byte.
@@ -65,6 +67,20 @@ def read_arrays(path: Name, names: Iterable[str] | None = None, *, limit: int | 
             return {name: archive[name] for name in wanted}
     except _FAULTS as error:
         raise InputError(f"not an .npz of arrays: {one_line(str(error))}", where=str(path)) from error
+
+
+def map_array(path: Name) -> np.ndarray[Any, Any]:
+    """The array in a `.npy` file, mapped rather than read, so that its rows are loaded when they are used."""
+    check_readable(Path(path))
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _FAULTS as error:
+        raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError("found several arrays; expected one", where=str(path))
+    if array.dtype.kind not in "biufc":
+        raise InputError(f"found an array of {array.dtype}; expected numbers", where=str(path))
+    return array
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:

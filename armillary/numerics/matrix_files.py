@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from armillary.errors import InputError, one_line
-from armillary.files import check_archive, check_readable, open_file, read_arrays
+from armillary.files import check_archive, check_readable, map_array, open_file, read_arrays
 
 if TYPE_CHECKING:
     from scipy.sparse import coo_array
@@ -40,7 +42,7 @@ def read_matrix(path: str | os.PathLike[str], finite: bool = True) -> Array | co
     elif name.endswith(".npz"):
         matrix = _npz(path)
     elif name.endswith(".npy"):
-        matrix = read_array(path)
+        matrix = map_array(path)
     else:
         raise InputError(f"found the ending {path.suffix or 'none'}; expected {', '.join(SUFFIXES)}", where=str(path))
     if finite:
@@ -68,18 +70,6 @@ def read_sparse(path: str | os.PathLike[str], finite: bool = True) -> coo_array:
     return found
 
 
-def read_array(path: str | os.PathLike[str]) -> Array:
-    """The array in a `.npy` file, which is mapped rather than read, so that rows are loaded when they are used."""
-    check_readable(Path(path))
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
-        raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
-    if not isinstance(array, np.ndarray):
-        raise InputError("found several arrays; expected one", where=str(path))
-    return _numbers(array, str(path))
-
-
 def _numbers(array: Array, where: str) -> Array:
     if array.dtype.kind not in "biufc":
         raise InputError(f"found an array of {array.dtype}; expected numbers", where=where)
@@ -100,14 +90,20 @@ def _check_finite(matrix: Array | coo_array, path: Path) -> None:
 def _matrix_market(path: Path) -> Array | coo_array:
     from scipy.io import mmread
 
-    with open_file(path, limit=MOST_BYTES, seekable=True) as file:
+    with open_file(path, limit=MOST_BYTES, seekable=True) as file, tempfile.NamedTemporaryFile(suffix=".mtx") as plain:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         check_header(file, size, path)
-        file.seek(0)
+        named = path
+        if size != path.stat().st_size:  # It was packed.
+            file.seek(0)
+            shutil.copyfileobj(file, plain, 1 << 20)
+            plain.flush()
+            named = Path(plain.name)
         try:
-            matrix = mmread(file, spmatrix=False)
-        except (ValueError, OverflowError, MemoryError) as error:
+            # By name: given an open file, SciPy's reader ends the process for some malformed headers.
+            matrix = mmread(named, spmatrix=False)
+        except (ValueError, OverflowError, MemoryError, OSError) as error:
             raise InputError(one_line(str(error)), where=str(path)) from error
     if isinstance(matrix, np.ndarray):
         return matrix

@@ -92,7 +92,6 @@ def test_files_without_a_size_are_bounded_as_they_are_read() -> None:
 
 
 def test_descriptors_are_closed(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     for kind in ("plain", "gz", "zst"):
         path = tmp_path / kind
         path.write_bytes(PACKERS[kind](b"x\n" * 1000))
@@ -105,7 +104,7 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             read_bytes(path, limit=1999)
         assert list(read_lines(path))[-1] == (1000, "x")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and str(tmp_path) in os.path.realpath(link)]
 
 
 def test_declaring_columns_imports_nothing_heavy() -> None:

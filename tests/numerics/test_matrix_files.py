@@ -1,4 +1,4 @@
-"""Matrix files: what is read, and what is refused before it costs anything."""
+"""Tests of which matrix files are read, and which are refused before they cost anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
-from armillary.numerics.matrix_files import read_array, read_dense, read_matrix, read_sparse
+from armillary.files import map_array
+from armillary.numerics.matrix_files import read_dense, read_matrix, read_sparse
 
 COORDINATE = "%%MatrixMarket matrix coordinate real general\n"
 
@@ -101,14 +102,6 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, says: str,
     assert "a.mtx" in str(error.value)
 
 
-def test_every_cut_of_a_packed_file_is_refused(tmp_path: Path) -> None:
-    whole = gzip.compress((COORDINATE + "2 2 2\n1 1 3\n2 2 4\n").encode())
-    path = tmp_path / "a.mtx.gz"
-    for end in range(len(whole)):
-        path.write_bytes(whole[:end])
-        with pytest.raises(InputError):
-            read_matrix(path)
-
 
 def test_every_spoiled_byte_of_an_npz_is_refused_or_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
@@ -132,7 +125,7 @@ def test_archives_that_promise_too_much_are_refused(tmp_path: Path) -> None:
         read_matrix(path)
     (tmp_path / "b.npy").write_bytes(header.getvalue())
     with pytest.raises(InputError, match="not an array"):
-        read_array(tmp_path / "b.npy")
+        map_array(tmp_path / "b.npy")
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
@@ -147,10 +140,6 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_matrix(tmp_path / "none.mtx")
-    with pytest.raises(InputError, match="found a folder"):
-        read_matrix(tmp_path)
     with pytest.raises(InputError, match="ending"):
         read_matrix(write(tmp_path / "a.csv", "1,2"))
     with pytest.raises(InputError, match="expected a dense matrix"):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import map_array
 
-from ..matrix_files import read_array, read_dense
+from ..matrix_files import read_dense
 from .cholqr2 import CholQr2
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _TABLES = (".parquet", ".csv")
 
 
 def matrix(family: str, m: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """An m×n matrix of a family, float64:
+    """Returns an m×n matrix of a family, float64:
 
     `kappa-K`: U·diag(logspace(0, −log₁₀ K))·Vᵀ with random orthonormal U and V; `graded`: normal columns times 10^(−20 j/n);
     `near-dependent`: the second half of the columns is the first one and 1e-13 of noise; `kahan`: a random orthonormal U times Kahan's
@@ -74,7 +75,7 @@ def read_rows(path: Path | str, comm: Communicator | None = None, columns: str =
     if name.endswith(_TABLES):
         whole = _table(path, columns)
     elif name.endswith(".npy") and path.is_file():
-        whole = read_array(path)
+        whole = map_array(path)
         if whole.ndim != 2:
             raise InputError(f"found {whole.ndim} dimensions; expected 2", where=str(path))
     elif name.endswith((".mtx", ".mtx.gz")) or not path.exists():

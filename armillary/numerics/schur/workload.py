@@ -1,4 +1,4 @@
-"""The work of the arena: whole problems torn into subdomains, one subdomain inside others, and matrices from files."""
+"""Makes the work of the arena: whole problems torn into subdomains, one subdomain inside others, and matrices from files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
+from armillary.files import map_array
 from armillary.timing import Stopwatch
 
-from ..matrix_files import read_array, read_sparse
+from ..matrix_files import read_sparse
 from .complement.assembler import SchurAssembler
 from .feti.decomposition import Decomposition, decompose
 from .feti.meshes import grid, grid_parts, read_mesh
@@ -42,14 +43,14 @@ class Work:
 
     @functools.cached_property
     def assemblers(self) -> list[SchurAssembler]:
-        """One for each subdomain, its symbolic phase and first factor done."""
+        """One assembler per subdomain, with its symbolic phase and first factor done."""
         made = [SchurAssembler(k, b, Implicit(), general=self.general) for k, b in self.pairs]
         in_tasks([a.symbolic for a in made], self.threads)
         return made
 
     @functools.cached_property
     def factor_s(self) -> float:
-        """Seconds of all numeric factorisations with the extraction of L, in a known order: the second of two runs."""
+        """Seconds of all numeric factorisations with the extraction of L, in a known order, from the second of two runs."""
         again = [lambda a=a: a.update(a.k.data).factor.lower for a in self.assemblers]
         with blas_threads(len(again), self.threads):
             for _ in range(2):
@@ -71,20 +72,20 @@ class Work:
 
 
 def torn(physics: Physics, dimension: int, side: int) -> Work:
-    """16 subdomains of the unit square or cube with `side` cells along each."""
+    """Returns 16 subdomains of the unit square or cube with `side` cells along each."""
     cells = tuple(side * p for p in SIXTEEN[dimension])
     problem = decompose(grid(*cells), grid_parts(cells, SIXTEEN[dimension]), physics)
     return Work(tuple((s.k_reg, s.b) for s in problem.subdomains), problem)
 
 
 def from_matrices(k: Path, b: Path, general: bool) -> Work:
-    """One subdomain from two files."""
+    """Reads one subdomain from two files."""
     found = Work(((sparse.csc_array(read_sparse(k)), sparse.csr_array(read_sparse(b))),), general=general)
     return Work(tuple((a.k, a.b) for a in [SchurAssembler(*found.pairs[0], general=general)]), general=general)
 
 
 def from_mesh(path: Path, parts: int, partition: str, physics: Physics) -> Work:
-    """A mesh torn by a vector in a `.npy` file, or into `parts` by recursive coordinate bisection."""
-    how: Any = np.array(read_array(Path(partition))) if partition else parts
+    """Reads a mesh and tears it by a vector in a `.npy` file, or into `parts` by recursive coordinate bisection."""
+    how: Any = np.array(map_array(Path(partition))) if partition else parts
     problem = decompose(read_mesh(path), how, physics)
     return Work(tuple((s.k_reg, s.b) for s in problem.subdomains), problem)

@@ -12,9 +12,9 @@ import numpy as np
 
 from armillary.comm.collectives.operations import MAX
 from armillary.errors import InputError, one_line
-from armillary.files import check_readable, open_file, read_bytes
+from armillary.files import check_readable, map_array, open_file, read_bytes
 
-from ...matrix_files import MOST_BYTES, MOST_ROWS, check_header, read_array, read_sparse
+from ...matrix_files import MOST_BYTES, MOST_ROWS, check_header, read_sparse
 from ..distribution.dcsc import Array
 from ..distribution.index_vector import whole_numbers
 
@@ -48,20 +48,23 @@ class Share:
     where: str
 
     def agreed_shape(self, comm: Communicator) -> tuple[int, int]:
-        """The shape of the whole, when all ranks have parsed theirs; refuses another number of lines than announced."""
+        """Returns the shape of the whole once all ranks have parsed their shares; refuses another number of lines than announced."""
         if self.announced is not None:
-            found = int(comm.allreduce(np.array([self.lines], np.int64))[0])
-            if found != self.announced:
-                raise InputError(f"found {found} entries; expected the {self.announced} that are announced", where=self.where)
+            self.check_lines(int(comm.allreduce(np.array([self.lines], np.int64))[0]))
         if self.shape is not None:
             return self.shape
         most = max(self.rows.max(initial=-1), self.cols.max(initial=-1))
         n = int(comm.allreduce(np.array([most + 1], np.int64), op=MAX)[0])
         return n, n
 
+    def check_lines(self, found: int) -> None:
+        """Refuses another number of entries than the header announces."""
+        if self.announced is not None and found != self.announced:
+            raise InputError(f"found {found} entries; expected the {self.announced} that are announced", where=self.where)
+
 
 def read_share(path: str | os.PathLike[str], rank: int, size: int) -> Share:
-    """The part of the file that rank of size parses. Arrays (`.npz`, `.npy`) are read whole and cut."""
+    """Reads the part of the file that falls to `rank` of `size` ranks. Arrays (`.npz`, `.npy`) are read whole and cut."""
     path = Path(path)
     check_readable(path)
     name = path.name.lower()
@@ -72,12 +75,11 @@ def read_share(path: str | os.PathLike[str], rank: int, size: int) -> Share:
 
 
 def read_work(path: str | os.PathLike[str]) -> coo_array:
-    """The whole matrix of a file, as `read_share` of one rank takes it."""
+    """Reads the whole matrix of a file, in the formats of `read_share`."""
     from scipy.sparse import coo_array
 
     share = read_share(path, 0, 1)
-    if share.announced is not None and share.lines != share.announced:
-        raise InputError(f"found {share.lines} entries; expected the {share.announced} that are announced", where=share.where)
+    share.check_lines(share.lines)
     n = int(max(share.rows.max(initial=-1), share.cols.max(initial=-1))) + 1
     found = coo_array((share.values, (share.rows, share.cols)), shape=share.shape or (n, n))
     found.sum_duplicates()
@@ -85,13 +87,13 @@ def read_work(path: str | os.PathLike[str]) -> coo_array:
 
 
 def read_index(path: str | os.PathLike[str], base: int = 0) -> Array:
-    """An index vector: a `.npy` of whole numbers, or text with one on each line; `base` is what the file counts from, 0 or 1."""
+    """Reads an index vector: a `.npy` of whole numbers, or text with one per line. The file counts from `base`, 0 or 1."""
     path = Path(path)
     if base not in (0, 1):
         raise InputError(f"base: found {base}; expected 0 or 1")
     check_readable(path)
     if path.name.lower().endswith(".npy"):
-        found = whole_numbers(read_array(path), str(path)).astype(np.int64)
+        found = whole_numbers(map_array(path), str(path)).astype(np.int64)
     else:
         text = read_bytes(path)
         tokens = _tokens(text, 1, path, io.BytesIO(text), 0)
@@ -155,7 +157,7 @@ def _dense(path: Path, rank: int, size: int) -> Share:
 
 
 def _edges(file: IO[bytes], path: Path, rank: int, size: int) -> Share:
-    """A SNAP edge list: lines `from to [weight]`, nodes from 0, `#` comments."""
+    """Reads this rank's share of a SNAP edge list: lines `from to [weight]`, nodes from 0, `#` comments."""
     end = file.seek(0, io.SEEK_END)
     body, width = 0, 0
     file.seek(0)
@@ -180,7 +182,7 @@ def _edges(file: IO[bytes], path: Path, rank: int, size: int) -> Share:
 
 
 def _range(file: IO[bytes], body: int, end: int, rank: int, size: int) -> tuple[bytes, int]:
-    """The lines whose first byte lies in this rank's part of [body, end), and where they begin."""
+    """Returns the lines whose first byte lies in this rank's part of [body, end), and where they begin."""
     low, high = (body + (end - body) * r // size for r in (rank, rank + 1))
     starts = [low, high]
     for k, at in enumerate(starts):
@@ -193,7 +195,7 @@ def _range(file: IO[bytes], body: int, end: int, rank: int, size: int) -> tuple[
 
 
 def _tokens(text: bytes, width: int, path: Path, file: IO[bytes], start: int, comment: bytes = b"%") -> Array:
-    """The words of the text, `width` on each line."""
+    """Returns the words of the text, of which each line has `width`."""
     if comment in text:
         text = b"\n".join(line for line in text.split(b"\n") if not line.lstrip().startswith(comment))
     words = text.split()
@@ -209,7 +211,7 @@ def _tokens(text: bytes, width: int, path: Path, file: IO[bytes], start: int, co
 
 
 def _numbers(words: Array, dtype: Any, tokens: Array, path: Path, file: IO[bytes] | None, start: int = 0, text: bytes = b"") -> Array:
-    """The words as numbers; finite ones."""
+    """Returns the words as numbers, which must be finite."""
     if not words.size:
         return np.empty(0, dtype)
     try:
@@ -235,7 +237,7 @@ def _is(word: bytes, dtype: Any) -> bool:
 
 
 def _at_line(message: str, entry: int, text: bytes, start: int, file: IO[bytes] | None, path: Path, comment: bytes = b"%") -> InputError:
-    """The error with the number of the line in the file: the lines before this rank's range are counted only now."""
+    """Returns the error with the number of the line in the file; the lines before this rank's range are counted only here."""
     if file is None:
         return InputError(f"line {entry + 1}: {message}", where=str(path))
     file.seek(0)
