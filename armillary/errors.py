@@ -7,7 +7,11 @@ line prints its one line and exits with status 2. Anything else that escapes is 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+#: An absolute path of two parts or more; a fraction, a rate or an address of the web is none.
+_PATH = re.compile(r"""(?<![\w:/.…])/(?:[^\s/'",:<>()=]+/)+([^\s/'",:<>()=]*)""")
 
 
 class InputError(Exception):
@@ -53,3 +57,8 @@ def unknown(what: str, name: str, known: Iterable[str], *, where: str | None = N
     else:
         hint = "there is none"
     return InputError(f'unknown {what} "{one_line(name, 80)}" ({hint})', where=where)
+
+
+def without_paths(text: str) -> str:
+    """The text with absolute paths cut to their last part: what is passed on tells nothing about the machine it was made on."""
+    return _PATH.sub(r"…/\1", text)

@@ -7,7 +7,7 @@ shape and the line's dash go on telling them apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,11 @@ class Look:
     color: str
     symbol: str
     dash: str
+
+
+#: Series that one panel can hold in colour.
+MOST_LINES = 8
+FAINT = Look("#c8ccd0", "circle", "solid")
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -67,23 +72,31 @@ def panels(
     log_x: bool = False,
     log_y: bool = False,
     columns: int = 3,
+    bold: Collection[str] = (),
 ) -> Any:
-    """Small multiples: panel to series to (x, y) points, all panels on the same x axis, one legend. x may be names."""
+    """Small multiples: panel to series to (x, y) points, all panels on the same x axis, one legend. x may be names.
+
+    Of more than `MOST_LINES` series those in `bold` are drawn in colour and named; the others are thin grey lines that show their name
+    when one points at them.
+    """
     from plotly.subplots import make_subplots
 
     rows = -(-len(lines) // columns)
     spacing = 0.3 / (rows + 1)
     grid = make_subplots(rows=rows, cols=min(columns, len(lines)), subplot_titles=list(lines), shared_xaxes=True, vertical_spacing=spacing)
-    styles = looks(dict.fromkeys(name for panel in lines.values() for name in panel))
+    names = dict.fromkeys(name for panel in lines.values() for name in panel)
+    shown = [name for name in names if name in bold][:MOST_LINES] if len(names) > MOST_LINES and bold else list(names)
+    styles = looks(shown)
     named: set[str] = set()
     for i, panel in enumerate(lines.values()):
-        for name, points in panel.items():
-            look = styles[name]
-            new = name not in named
+        for name, points in sorted(panel.items(), key=lambda item: item[0] in styles):
+            look = styles.get(name, FAINT)
+            new = name not in named and name in styles
             named.add(name)
             grid.add_scatter(
                 x=[p[0] for p in points], y=[rounded(p[1]) for p in points], name=name, legendgroup=name, showlegend=new,
-                mode="lines+markers", line={"color": look.color, "dash": look.dash}, marker={"symbol": look.symbol, "size": 6},
+                mode="lines+markers" if name in styles else "lines", marker={"symbol": look.symbol, "size": 6},
+                line={"color": look.color, "dash": look.dash, "width": 2 if name in styles else 1},
                 row=i // columns + 1, col=i % columns + 1,
             )  # fmt: skip
     frame = figure(title, "", "", height=230 * rows + 140)

@@ -16,7 +16,7 @@ import numpy as np
 from armillary import catalogue
 from armillary.arena import Arena, Metric
 from armillary.claim import Kind, percent_of_ratio
-from armillary.errors import InputError, unknown
+from armillary.errors import InputError, unknown, without_paths
 from armillary.result import Lines, Place
 from armillary.study.gains import Gains, Interval, gains, interval
 from armillary.study.store import Store
@@ -280,7 +280,15 @@ class Result:
         found = self.lines(metric, place) if metric in self.metrics else {}
         if not any(len(points) >= least_points for panel in found.values() for points in panel.values()):
             return []
-        return [panels(found, title, x, y or self.metric(metric).unit, log_x=log_x, log_y=log_y, columns=columns)]
+        bold = self.telling_techniques(metric)
+        return [panels(found, title, x, y or self.metric(metric).unit, log_x=log_x, log_y=log_y, columns=columns, bold=bold)]
+
+    def telling_techniques(self, metric: str, most: int = 8) -> list[str]:
+        """The techniques to show where there is room for `most`: published systems, the baseline and oracles, then the best."""
+        arena = self.arena
+        known = [name for name in self.techniques if name in arena.papers or name == self.baseline or arena.technique(name).oracle]
+        ranked = [name for name, _ in self.ranking(metric)] if self.metric(metric).better else list(self.techniques)
+        return list(dict.fromkeys([*known, *ranked]))[:most]
 
     @property
     def baseline(self) -> str:
@@ -442,12 +450,22 @@ class Result:
         """The result as plain data; `schema` counts up when its shape changes."""
         return {
             "schema": SCHEMA, "arena": self.arena.path, "question": self.arena.question, "answer": self.answer(),
-            "study": self.study, "seed": self.seed, "created": self.created, "plan": self.plan, "summary": self.summary().to_dicts(),
+            "study": self.study, "seed": self.seed, "created": self.created, "plan": self._plan_without_paths(),
+            "summary": self.summary().to_dicts(),
             "verdicts": [verdict.json() for verdict in self.verdicts],
-            "failed": [{k: u[k] for k in ("technique", "case", "repeat", "error")} for u in self.failed],
+            "failed": [
+                {**{k: u[k] for k in ("technique", "case", "repeat")}, "error": without_paths(u["error"] or "")} for u in self.failed
+            ],
             "declined": [{k: u[k] for k in ("technique", "case", "repeat", "reason")} for u in self.declined],
             "values": self.table().to_dicts(),
         }  # fmt: skip
+
+    def _plan_without_paths(self) -> dict[str, Any]:
+        """The plan, whose user's files go by their names alone."""
+        recipe = dict(self.plan["recipe"])
+        recipe["work"] = [Path(file).name for file in recipe.get("work", ())]
+        recipe["options"] = [[name, without_paths(str(value))] for name, value in recipe.get("options", ())]
+        return {**self.plan, "recipe": recipe}
 
     def write(self, path: Path | str) -> Path:
         """Writes the result as its ending says: .csv, .parquet, .json or .html."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.records import SYMBOLS
-from armillary.study.verdicts import Verdict
+from armillary.study.verdicts import Verdict, families, family_ours, family_says, family_state
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,10 +89,13 @@ def summary(result: Result, metrics: Sequence[str]) -> Table:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """Claim, published figure, ours with its interval, state, kind."""
+    """Claim, published figure, ours with its interval, state, kind; claims that say the same of several rivals are one row."""
     made = table("claim", "published", "ours (95 % interval)", "state", "kind", "why")
-    for v in verdicts:
-        made.add_row(v.says or v.claim, v.published, v.ours, f"{SYMBOLS[v.state]} {v.state_in_words}", v.kind, v.reason)
+    for family in families(verdicts):
+        v, state = family[0], family_state(family)
+        published = v.published if len(family) == 1 else v.published.partition(" than ")[0]
+        symbol = f"{SYMBOLS[v.state]} " if len({one.state for one in family}) == 1 else ""
+        made.add_row(family_says(family), published, family_ours(family), f"{symbol}{state}", v.kind, v.reason if len(family) == 1 else "")
     return made
 
 

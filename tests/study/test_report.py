@@ -15,10 +15,15 @@ from typing import Any
 import html5lib
 import pytest
 from armillary_outside.draws import draws
+from results_by_hand import Made
 
 import armillary
 from armillary.arena import Case
+from armillary.claim import Claim, Gain
+from armillary.errors import without_paths
+from armillary.figures import panels
 from armillary.study.report import plots
+from armillary.study.verdicts import families, family_ours, family_says, family_state, judge
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 HOSTILE = "<script>alert(1)</script>\"'&</script>"
@@ -32,7 +37,7 @@ def result(tmp_path: Path) -> armillary.Result:
 
 def without_library(text: str) -> str:
     """The page without plotly.js, which takes a parser in Python half a minute."""
-    library = max(re.findall(r"<script>.*?</script>", text, flags=re.S), key=len)
+    library = max(re.findall(r"<script[^>]*>.*?</script>", text, flags=re.S), key=len)
     assert len(library) > 1e6
     return text.replace(library, "")
 
@@ -129,3 +134,53 @@ def test_it_opens_in_a_browser_without_a_complaint_or_a_request(result: armillar
     placed = re.findall(r'<div class="plot[^"]*" id="plot\d+" role="img"', dom)
     assert len(re.findall(r'class="plot js-plotly-plot"', dom)) == len(placed) >= 4
     assert dom.count('class="main-svg"') >= len(placed)
+
+
+def test_claims_that_differ_in_their_rival_alone_are_one_row_that_opens() -> None:
+    levels = {f"c{i}": [10.0] for i in range(4)}
+    rivals = {name: {case: [10.0 * gain] for case in levels} for name, gain in (("a", 1.2), ("b", 2.0), ("c", 1.5))}
+    result = Made({"cost": {"new": levels, **rivals}})
+    claims = [Claim("cost", over=name, by=Gain(ratio=(1.4, None)), says=f"1.4 times cheaper than {name}") for name in rivals]
+    verdicts = [judge(f"by/hand/new#{i}", "new", claim, result, whole=True) for i, claim in enumerate(claims)]
+    (family,) = families(verdicts)
+    assert family_says(family) == "1.4 times cheaper than each of 3 rivals"
+    assert family_ours(family) == "1.2× (a) to 2× (b)"
+    assert family_state(family) == "held in part against 1, held against 2"
+
+
+def test_a_line_plot_never_pools_cases_that_differ_in_something_else() -> None:
+    cells = {f"c{i}": [float(i)] for i in range(9)}
+    made = Made({"cost": {"new": cells, "old": cells}})
+    for i, facts in enumerate(made.cases.values()):
+        facts["parameters"] = {"n": i // 3, "m": i % 3}
+    figure = plots.lines(made, "cost", "n")
+    assert len({trace.xaxis for trace in figure.data}) == 3, "a panel for each m"
+    assert sorted(trace.y for trace in figure.data if trace.name == "new") == [(0, 3, 6), (1, 4, 7), (2, 5, 8)]
+    for i, facts in enumerate(made.cases.values()):
+        facts["parameters"] = {"n": i // 3, "m": i}
+    assert plots.lines(made, "cost", "n") is None
+
+
+def test_many_lines_become_a_highlighted_few() -> None:
+    lines = {"": {f"t{i}": [(x, x * i) for x in range(3)] for i in range(12)}}
+    figure = panels(lines, "many", "x", "y", bold=["t3", "t7"])
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["t3", "t7"]
+    assert len(figure.data) == 12
+
+
+def test_no_path_of_the_machine_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "n.txt").write_text("1\n2\n")
+    moody = {"moody": {"mood": "raise"}}
+    result = armillary.compare("outside/draws", work=tmp_path / "n.txt", techniques=["plain", "moody"], settings=moody, repeats=1,
+                               store=tmp_path / "s.db", command=f"armillary compare --work {tmp_path}/n.txt")  # fmt: skip
+    assert result.failed
+    for written in (result.write(tmp_path / "r.html"), result.write(tmp_path / "r.json"), result.write(tmp_path / "r.csv")):
+        text = written.read_text()
+        assert str(tmp_path) not in text
+        assert str(Path(__file__).parents[2]) not in text
+
+
+def test_what_is_no_path_stays() -> None:
+    for text in ("3 GB/s per node", "a/b/c", "https://example.org/a/b", "1/2 to 3/4", "and/or"):
+        assert without_paths(text) == text
+    assert without_paths('File "/home/someone/x.py", line 3') == 'File "…/x.py", line 3'

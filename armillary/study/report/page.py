@@ -7,6 +7,7 @@ escaped, and data reaches the page's script as JSON that cannot end its own elem
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import html
 import json
@@ -19,17 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import armillary
 from armillary.arena import QUANTILES, parameters
+from armillary.errors import without_paths
 from armillary.records import SYMBOLS
 from armillary.study.gains import LEVEL, RESAMPLES
 from armillary.study.report import artifact_plots, plots
+from armillary.study.verdicts import families, family_ours, family_says, family_state
 
 if TYPE_CHECKING:
     from armillary.study.result import Result
 
 HERE = Path(__file__).parent
-MOST_ROWS = 5_000
+MOST_ROWS = 1_000
 #: The most bytes of compressed artifacts that a page carries.
-MOST_LEFT_BYTES = 2 << 20
+MOST_LEFT_BYTES = 3 << 18
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 STATE_CLASS = {"held": "held", "held in part": "part", "not held": "not", "not tried": "untried"}
 
@@ -53,7 +56,7 @@ def render(result: Result) -> str:
             _everything(result),
         )
     )
-    library = f"<script>{_plotly()}</script>" if drawn.count else ""
+    library = f'<script type="application/gzip" id="plotly">{_plotly()}</script>' if drawn.count else ""
     style, script = (HERE / "page.css").read_text(), (HERE / "page.js").read_text()
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
@@ -99,15 +102,31 @@ def _opening(result: Result) -> str:
 def _verdicts(result: Result) -> str:
     if not result.verdicts:
         return "<h2 id='verdicts'>Verdicts</h2><p>None of these techniques makes a claim.</p>"
+    columns = ("claim", "state", "ours (interval)", "published", "kind", "why")
     rows = []
-    for v in result.verdicts:
-        state = f"<span class='state {STATE_CLASS[v.state]}'>{SYMBOLS[v.state]} {_e(v.state_in_words)}</span>"
+    for family in families(result.verdicts):
+        v = family[0]
         honest = f"<br><span class='soft'>{_e(v.honest)}</span>" if v.honest else ""
-        rows.append([_Raw(f"{_e(v.technique)}: {_e(v.says)}{honest}"), v.published, v.ours, _Raw(state), v.kind, v.reason])
+        claim = f"{_e(v.technique)}: {_e(family_says(family))}{honest}"
+        if len(family) == 1:
+            rows.append((_Raw(claim), _Raw(_state(v.state, v.state_in_words)), v.ours, v.published, v.kind, v.reason))
+            continue
+        states = {one.state for one in family}
+        state = _state(v.state if len(states) == 1 else "", family_state(family))
+        each = _table(("rival", "state", "ours (interval)", "why"), [
+            (one.over[0], _Raw(_state(one.state, one.state_in_words)), one.ours, one.reason) for one in family
+        ])  # fmt: skip
+        opened = _Raw(f"{claim}<details><summary>Each of the {len(family)} rivals</summary>{each}</details>")
+        rows.append((opened, _Raw(state), family_ours(family), v.published.partition(" than ")[0], v.kind, ""))
     note = "Intervals are 95 %. Many claims are judged at once; no correction for multiplicity is made."
-    table = _table(("claim", "published", "ours (interval)", "state", "kind", "why"), rows, kind="verdicts")
+    table = _table(columns, rows, kind="verdicts")
     near = _influence(result)
     return f"<h2 id='verdicts'>Verdicts</h2>{table}<p class='soft'>{note}</p>{near}"
+
+
+def _state(state: str, words: str) -> str:
+    symbol = f"{SYMBOLS[state]} " if state else ""
+    return f"<span class='state {STATE_CLASS.get(state, '')}'>{symbol}{_e(words)}</span>"
 
 
 def _influence(result: Result) -> str:
@@ -126,7 +145,7 @@ def _metric(result: Result, metric: str, drawn: _Plots) -> str:
     rows = []
     for r in result.summary([metric]).to_dicts():
         around = "–" if r["low"] is None else f"{_n(r['low'])} to {_n(r['high'])}"
-        rows.append((r["technique"], _n(r["median"]), _n(r["gain"]), around, r["wins"], r["cases"]))
+        rows.append((plots.label(result, r["technique"]), _n(r["median"]), _n(r["gain"]), around, r["wins"], r["cases"]))
     columns = ("technique", ">median over cases", f">gain over {result.baseline}", ">interval", ">best on", ">cases")
     parts = [f"<h2{anchor}>{_e(metric)}{_e(f' [{facts.unit}]') if facts.unit else ''}</h2><p class='soft'>{_e(_about(result, metric))}</p>"]
     parts.append(drawn.add(plots.dots(result, metric), columns, rows))
@@ -191,7 +210,7 @@ def _left(result: Result, drawn: _Plots) -> str:
 def _troubles(result: Result) -> str:
     groups: dict[tuple[str, str, str], list[Any]] = defaultdict(list)
     for unit in (*result.failed, *result.declined):
-        why = unit["error"] or unit["reason"] or ""
+        why = without_paths(unit["error"] or unit["reason"] or "")
         groups[unit["state"], unit["technique"], why].append(unit)
     noisy, stale = (sum(bool(u[key]) for u in result.units) for key in ("noisy", "stale"))
     said = ""
@@ -201,7 +220,7 @@ def _troubles(result: Result) -> str:
         traces = [u for u in result.failed if u["traceback"]][:5]
         for u in traces:
             title = f"Trace of {_e(u['technique'])} on {_e(u['case'])}"
-            said += f"<details class='raw'><summary>{title}</summary><pre>{_e(u['traceback'])}</pre></details>"
+            said += f"<details class='raw'><summary>{title}</summary><pre>{_e(without_paths(u['traceback']))}</pre></details>"
     if noisy:
         said += f"<p>{noisy} of {len(result.units)} units ran while the machine was more than 25 % slower than at its best (noisy).</p>"
     if stale:
@@ -226,8 +245,9 @@ def _method(result: Result) -> str:
         "mean over cases (the mean of differences for metrics on a difference scale).</li>"
     )
     items.append(
-        f"<li>Intervals: {100 * LEVEL:.0f} %, hierarchical bootstrap over cases and repeats, {RESAMPLES:,} resamples from a fixed stream; "
-        "bias-corrected and accelerated with ten cases or more. With few cases and hardly varying repeats they are somewhat narrow.</li>"
+        f"<li>Intervals of {100 * LEVEL:.0f} % are Student's over the cases' medians, widened towards the side on which they are skewed. "
+        f"Those of a single case, or of the best case, come from a hierarchical bootstrap over cases and repeats with {RESAMPLES:,} "
+        "resamples from a fixed stream. Nothing is held with fewer than four cases.</li>"
     )
     items.append("<li>Best on a case: no other technique's median is better by more than 1 % (0.001 for differences).</li>")
     changed = []
@@ -247,7 +267,7 @@ def _method(result: Result) -> str:
         ("case", "kinds", "parameters"),
         [(n, ", ".join(f["kinds"]), json.dumps(f["parameters"], sort_keys=True)) for n, f in result.cases.items()],
     )
-    command = f"<p class='soft'>{_e(result.command)}</p>" if result.command else ""
+    command = f"<p class='soft'>{_e(without_paths(result.command))}</p>" if result.command else ""
     listed = f"<details><summary>{len(result.cases)} cases</summary>{cases}</details>"
     return f"<h2 id='method'>Method</h2>{command}<ul>{''.join(items)}</ul><h3>Parameters</h3>{settings}{constants}{listed}"
 
@@ -255,7 +275,9 @@ def _method(result: Result) -> str:
 def _environment(result: Result) -> str:
     used = {u["environment"] for u in result.units if u["environment"] is not None}
     said = "".join(
-        _table(("fact", "value"), [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in sorted(result.environments[key].items())])
+        _table(("fact", "value"), [
+            (k, without_paths(v if isinstance(v, str) else json.dumps(v))) for k, v in sorted(result.environments[key].items())
+        ])
         for key in sorted(used)
     )
     return f"<h2 id='environment'>Environment</h2>{said or '<p>Nothing was run.</p>'}"
@@ -291,11 +313,17 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, kind: str =
     numeric = [column.startswith(">") for column in columns]
     right = [" class=n" if n else "" for n in numeric]
     head = "".join(f"<th{side}>{_e(column.lstrip('>'))}</th>" for column, side in zip(columns, right, strict=True))
+    # Only the table that becomes a list of cards on a narrow screen needs its columns' names in every cell.
+    labels = [_e(column.lstrip(">")) if kind == "verdicts" else "" for column in columns]
     lines = []
     for row in rows:
-        cells = (f"<td{side}>{cell if isinstance(cell, _Raw) else _e(cell)}</td>" for cell, side in zip(row, right, strict=True))
+        cells = (
+            f'<td{side} data-label="{label}">{cell if isinstance(cell, _Raw) else _e(cell)}</td>'
+            for cell, side, label in zip(row, right, labels, strict=True)
+        )
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f"<div class='scroll'><table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    body = "".join(lines).replace(' data-label=""', "")
+    return f"<div class='scroll'><table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def _n(value: float | None, digits: int = 4) -> str:
@@ -306,7 +334,9 @@ def _e(text: Any) -> str:
     return html.escape(str(text), quote=True)
 
 
+@functools.cache
 def _plotly() -> str:
+    """Plotly's script, packed: the page unpacks it, and is a third as large."""
     from plotly.offline import get_plotlyjs
 
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
+    return base64.b64encode(gzip.compress(str(get_plotlyjs()).encode(), 9, mtime=0)).decode()

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.figures import DIVERGING, figure, looks, rounded, wide_range
-from armillary.study.gains import interval
+from armillary.figures import DIVERGING, figure, looks, panels, rounded, wide_range
 
 if TYPE_CHECKING:
     from armillary.study.result import Result
 
 MOST_POINTS = 20_000
+MOST_PANELS = 6
 
 
 def dots(result: Result, metric: str) -> Any:
     """Techniques from best to worst: the level over cases with its interval, and one faint dot a case."""
     facts = result.metric(metric)
     styles, names = looks(result.techniques), _ordered(result, metric)
+    labels = {name: label(result, name) for name in names}
     medians = {name: result.medians(name, metric) for name in names}
     log = facts.scale == "ratio" and wide_range(v for row in medians.values() for v in row.values())
     made = figure(f"{_described(result, metric)}: all cases, and their mean with its 95 % interval", _axis(result, metric), "",
@@ -27,24 +30,25 @@ def dots(result: Result, metric: str) -> Any:
     if sum(map(len, medians.values())) <= MOST_POINTS:
         for name, row in medians.items():
             made.add_scatter(
-                x=[rounded(v) for v in row.values()], y=[name] * len(row), mode="markers", hovertext=list(row), hoverinfo="x+text",
+                x=[rounded(v) for v in row.values()], y=[labels[name]] * len(row), mode="markers", hovertext=list(row),
+                hoverinfo="x+text",
                 marker={"color": styles[name].color, "size": 6, "opacity": 0.3}, showlegend=False,
             )  # fmt: skip
     else:
         for name, row in medians.items():
-            made.add_box(x=np.quantile(list(row.values()), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), y0=name, name=name, showlegend=False,
-                         line={"color": styles[name].color}, opacity=0.4)  # fmt: skip
+            made.add_box(x=np.quantile(list(row.values()), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), y0=labels[name], name=name,
+                         showlegend=False, line={"color": styles[name].color}, opacity=0.4)  # fmt: skip
     for name in names:
         spread = result.interval(name, metric)
         if spread:
             made.add_scatter(
-                x=[rounded(spread.figure)], y=[name], mode="markers", showlegend=False,
+                x=[rounded(spread.figure)], y=[labels[name]], mode="markers", showlegend=False,
                 error_x={"type": "data", "array": [rounded(spread.high - spread.figure)], "thickness": 2, "width": 5,
                          "arrayminus": [rounded(spread.figure - spread.low)]},
                 marker={"color": styles[name].color, "symbol": styles[name].symbol, "size": 11},
                 hovertemplate=f"{name}: %{{x}} ({spread.low:.4g} to {spread.high:.4g})<extra></extra>",
             )  # fmt: skip
-    made.update_yaxes(categoryorder="array", categoryarray=names[::-1])
+    made.update_yaxes(categoryorder="array", categoryarray=list(labels.values())[::-1])
     return made
 
 
@@ -68,8 +72,9 @@ def heat(result: Result, metric: str) -> Any | None:
     texts = [[("" if math.isnan(v) else f"{v:.3g}") for v in row] for row in values]
     ticks = [-limit, -limit / 2, 0, limit / 2, limit]
     made.add_heatmap(
-        z=[[None if math.isnan(v) else rounded(v, 4) for v in row] for row in shades], x=list(result.cases), y=names, zmid=0, zmin=-limit,
-        zmax=limit, colorscale=[list(stop) for stop in DIVERGING], text=texts, hovertemplate="%{y} on %{x}: %{text}<extra></extra>", xgap=1,
+        z=[[None if math.isnan(v) else rounded(v, 4) for v in row] for row in shades], x=list(result.cases),
+        y=[label(result, name) for name in names], zmid=0, zmin=-limit, zmax=limit, colorscale=[list(stop) for stop in DIVERGING],
+        text=texts, hovertemplate="%{y} on %{x}: %{text}<extra></extra>", xgap=1,
         ygap=1, texttemplate="%{text}" if len(result.cases) <= 12 else None, textfont={"size": 9},
         colorbar={"tickvals": ticks, "ticktext": [f"{2**t if ratio else t:.2f}" for t in ticks], "thickness": 12},
     )  # fmt: skip
@@ -79,35 +84,40 @@ def heat(result: Result, metric: str) -> Any | None:
 
 
 def lines(result: Result, metric: str, parameter: str) -> Any | None:
-    """A metric over a numeric parameter of the cases: the level at each value, with its interval as a band."""
+    """A metric over a numeric parameter of the cases, in one panel for each set of cases that differ in nothing else.
+
+    Cases that differ in something else too are never averaged; where no three cases differ in this parameter alone there is no plot.
+    """
     where = result.case_parameter(parameter)
-    ticks = sorted(set(where.values()))
-    if len(ticks) < 3:
+    alike: dict[str, list[str]] = {}
+    for case in where:
+        facts = result.cases[case]
+        rest = {name: value for name, value in facts["parameters"].items() if name != parameter}
+        alike.setdefault(json.dumps([rest, facts["kinds"]], sort_keys=True, default=str), []).append(case)
+    groups = [cases for cases in alike.values() if len(cases) == len({where[case] for case in cases}) >= 3]
+    if not groups:
         return None
+    panel_of = {case: _panel(result, cases, parameter, len(groups)) for cases in groups[:MOST_PANELS] for case in cases}
+    found = result.lines(metric, lambda case, facts: (panel_of[case], where[case]) if case in panel_of else None)
+    if not found:
+        return None
+    values = [y for panel in found.values() for points in panel.values() for _, y in points]
     ratio = result.metric(metric).scale == "ratio"
-    styles = looks(result.techniques)
-    drawn: dict[str, list[tuple[float, float, float, float]]] = {}
-    for name in result.techniques:
-        values = result.values(name, metric)
-        for tick in ticks:
-            arrays = [np.array(list(values[c].values())) for c, v in where.items() if v == tick and c in values]
-            if arrays:
-                log = ratio and all((a > 0).all() for a in arrays)
-                spread = interval(arrays, log=log)
-                drawn.setdefault(name, []).append((tick, spread.figure, spread.low, spread.high))
-    levels = [row[1] for rows in drawn.values() for row in rows]
-    made = figure(f"{_described(result, metric)} over {parameter}", parameter, _axis(result, metric), log_x=wide_range(ticks),
-                  log_y=ratio and wide_range(levels))  # fmt: skip
-    for name, rows in drawn.items():
-        look = styles[name]
-        xs = [r[0] for r in rows]
-        if len(drawn) <= 8:
-            made.add_scatter(x=xs + xs[::-1], y=[rounded(r[3]) for r in rows] + [rounded(r[2]) for r in rows][::-1], fill="toself",
-                             line={"width": 0}, fillcolor=look.color, opacity=0.12, hoverinfo="skip", showlegend=False, mode="lines",
-                             legendgroup=name)  # fmt: skip
-        made.add_scatter(x=xs, y=[rounded(r[1]) for r in rows], name=name, mode="lines+markers", legendgroup=name,
-                         line={"color": look.color, "dash": look.dash}, marker={"symbol": look.symbol, "size": 7})  # fmt: skip
-    return made
+    cut = f" (the first {MOST_PANELS} of {len(groups)} series of cases)" if len(groups) > MOST_PANELS else ""
+    return panels(
+        found, f"{_described(result, metric)} over {parameter}{cut}", parameter, _axis(result, metric), log_x=wide_range(where.values()),
+        log_y=ratio and wide_range(values), columns=2 if len(found) > 1 else 1, bold=result.telling_techniques(metric),
+    )  # fmt: skip
+
+
+def _panel(result: Result, cases: Sequence[str], parameter: str, groups: int) -> str:
+    """A title for the cases of one panel: the other parameters in which the panels differ."""
+    if groups == 1:
+        return ""
+    everywhere = [facts["parameters"] for facts in result.cases.values()]
+    mine = result.cases[cases[0]]["parameters"]
+    telling = [name for name in mine if name != parameter and len({str(other.get(name)) for other in everywhere}) > 1]
+    return ", ".join(f"{name} {mine[name]}" for name in telling[:3]) or cases[0]
 
 
 def repeats(result: Result, metric: str) -> Any | None:
@@ -153,8 +163,9 @@ def tradeoff(result: Result) -> Any | None:
     made.add_scatter(x=[rounded(points[n][0]) for n in front], y=[rounded(points[n][1]) for n in front], mode="lines", hoverinfo="skip",
                      line={"color": "#999999", "dash": "dot"}, showlegend=False)  # fmt: skip
     for name, (x, y) in points.items():
-        made.add_scatter(x=[rounded(x)], y=[rounded(y)], mode="markers+text", text=[name], textposition="top center", name=name,
-                         marker={"color": styles[name].color, "symbol": styles[name].symbol, "size": 11}, showlegend=False)  # fmt: skip
+        made.add_scatter(x=[rounded(x)], y=[rounded(y)], mode="markers+text", text=[label(result, name)], name=name,
+                         textposition="top center", showlegend=False,
+                         marker={"color": styles[name].color, "symbol": styles[name].symbol, "size": 11})  # fmt: skip
     return made
 
 
@@ -167,6 +178,11 @@ def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
             front.append(name)
             best = points[name][1]
     return front
+
+
+def label(result: Result, technique: str) -> str:
+    """A technique's name, with a mark if it sees the future and so only bounds the others."""
+    return f"{technique} (oracle)" if result.arena.technique(technique).oracle else technique
 
 
 def _ordered(result: Result, metric: str) -> list[str]:
