@@ -27,13 +27,13 @@ keyvalue = Arena(
     question="Which in-memory hash table answers most lookups per second for my key type, table size and miss rate, on this CPU?",
     metrics=[
         Metric("lookups_per_s", unit="1/s", better="higher", kind="measured", on=_SPEED, doc="median pass over shuffled queries"),
-        Metric("inserts_per_s", unit="1/s", better="higher", kind="measured", on=_SPEED, doc="a build from nothing, keys in random order"),
+        Metric("inserts_per_s", unit="1/s", better="higher", kind="measured", on=_SPEED, doc="a build from nothing, in random order"),
         Metric("bytes_per_key", unit="B", better="lower", kind="measured", steady=True, on=_SPEED,
                doc="keys, values and whatever the table adds"),
         Metric("insert_failure_rate", better="lower", kind="measured", steady=True, scale="difference", on=_FILL,
                doc="keys with no free candidate slot, before any stash, displacement or growth"),
         Metric("lines_per_lookup", better="lower", kind="measured", steady=True, on=_LINES,
-               doc="distinct 64-byte lines, a hit's value included; by an instrumented twin of the lookup"),
+               doc="distinct 64-byte lines, a hit's value included, as an instrumented twin of the lookup counts them"),
         Metric("float32_over_float64", better="higher", kind="measured", on=_FLOATS, doc="lookups_per_s of float32 over float64 keys"),
     ],
     techniques={
@@ -74,7 +74,7 @@ FILLS = (0.5, 0.8, 0.85, 0.9, 0.95)
 
 @keyvalue.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Key types and miss rates against the clock, loads to fill, lines to count, and the published table of 550 million entries."""
+    """Yields key types and miss rates against the clock, loads to fill, lines to count, and the published table of 550 million entries."""
     n, queries = ENTRIES[scale], QUERIES[scale]
     for distribution, dtype, popularity, misses in SPEED:
         for miss in misses:
@@ -107,14 +107,14 @@ class Reading:
     load: float = parameter(LOAD, "entries per slot at which tables are built", range=(0.01, 0.97))
 
     def validate(self) -> None:
-        """At least one miss rate."""
+        """Refuses a list without a miss rate."""
         if not self.miss:
             raise InputError("found none; expected shares from 0 to 1", where="--miss")
 
 
 @keyvalue.read(Reading)
 def read(path: Path, how: Reading) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """A column of keys (.npy, .parquet, .arrow, .csv), perhaps with values and a file of queries."""
+    """Reads a column of keys (.npy, .parquet, .arrow, .csv), perhaps with values and a file of queries."""
     from .tables.keys import as_keys
     from .workload import read_column, read_values
 
@@ -131,7 +131,7 @@ def read(path: Path, how: Reading) -> tuple[np.ndarray, np.ndarray | None, np.nd
 
 @keyvalue.own_cases
 def own_cases(loaded: tuple[np.ndarray, Any, np.ndarray | None], name: str, how: Reading) -> Iterator[Case]:
-    """The queries of the file, or drawn ones at each miss rate."""
+    """Yields one case for the queries of the file, or one per miss rate for drawn ones."""
     for share in how.miss if loaded[2] is None else (None,):
         label = name if share is None else f"{name}@miss-{100 * share:g}"
         yield Case(label, _own, {"miss": share, "load": how.load}, frozenset({"speed", "file"}))
@@ -139,7 +139,7 @@ def own_cases(loaded: tuple[np.ndarray, Any, np.ndarray | None], name: str, how:
 
 @keyvalue.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A hundred keys in a CSV file, and queries of which half miss."""
+    """Writes a hundred keys to a CSV file, and queries of which half miss."""
     keys, asked = folder / "keys.csv", folder / "queries.csv"
     keys.write_text("key\n" + "".join(f"{7 * i + 1}\n" for i in range(100)))
     asked.write_text("key\n" + "".join(f"{7 * (i // 2) + 1 + i % 2}\n" for i in range(200)))
@@ -174,7 +174,7 @@ def _built(technique: Map, work: Work, load: float) -> Any:
 
 
 def _timed(table: Any, work: Work) -> float:
-    """Lookups per second: the median of five passes, or of three once they took a second."""
+    """Measures lookups per second as the median of five passes, or of three once they took a second."""
     import numpy as np
 
     seconds: list[float] = []
@@ -202,7 +202,7 @@ def _worth_trying(technique: Map, case: Case) -> None:
 
 
 def free_bytes() -> float:
-    """Bytes of memory that could be taken now."""
+    """Returns the bytes of memory that could be taken now."""
     import os
 
     try:
@@ -223,7 +223,7 @@ def _compile(technique: Map, keys: str, values: str) -> None:
 
 @keyvalue.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Lookups per second over the miss rate by key type, and failures over the load by distribution."""
+    """Plots lookups per second over the miss rate by key type, and failures over the load by distribution."""
 
     def of(prefix: str) -> Place:
         return lambda case, facts: _panel(case) if case.startswith(prefix) else None

@@ -1,6 +1,6 @@
-"""Cuckoo hashing: two candidate buckets of four slots; who finds both full throws somebody out.
+"""Cuckoo hashing: a key has two candidate buckets of four slots, and one that finds both full displaces another.
 
-The one thrown out goes to its other bucket, where it may throw out the next, until somebody finds room: tables fill to 0.97 and every
+The displaced key goes to its other bucket, where it may displace the next, until one finds room, so tables fill to 0.97 and every
 lookup reads at most two buckets. A bucket is probed by one comparison of four lanes. Insertions are a random walk of at most 500
 steps; beyond that the table grows by half. The pattern EMPTY has a side slot.
 
@@ -28,10 +28,10 @@ SIDE, FULL, WALK = 0, 1, 2
 
 @dataclass(frozen=True)
 class Cuckoo(Map):
-    """Two hashes, four slots a bucket, displacement."""
+    """Two hashes, four slots per bucket, displacement."""
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
-        """A table of n/(4 load) buckets, more where a walk did not end."""
+        """Builds a table of n/(4 load) buckets, or more where a walk did not end."""
         buckets = slots_for(len(keys), load, SLOTS)
         while True:
             held, stored, state = _empty(buckets, keys.dtype, values.dtype)
@@ -45,7 +45,7 @@ class Cuckoo(Map):
         )  # fmt: skip
 
     def failure_rate(self, keys: np.ndarray, load: float) -> float:
-        """Share of keys that found both candidates full and had to displace."""
+        """Returns the share of keys that found both candidates full and had to displace."""
         held, stored, state = _empty(max(1, round(len(keys) / (load * SLOTS))), keys.dtype, keys.dtype)
         _insert_many(held, stored, state, keys, keys)
         return float(state[FULL]) / max(1, len(keys))
@@ -83,7 +83,7 @@ def _free(keys, slot):
 
 @kernel
 def _insert_many(keys, values, state, new_keys, new_values):
-    # How many are in; fewer than given when a walk did not end, and then one key of the table is in nobody's hands.
+    # Returns how many are in. They are fewer than given when a walk did not end, and then one key of the table has lost its slot.
     n = len(new_keys)
     for i in range(n):
         if i + AHEAD < n:

@@ -25,7 +25,7 @@ class Linear(Map):
     """Open addressing with linear probing."""
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
-        """A table of n/load slots."""
+        """Builds a table of n/load slots."""
         slots = slots_for(len(keys), load)
         held, side = aligned(slots, keys.dtype, empty_of(keys.dtype)), np.zeros(1, np.int64)
         stored = aligned(slots + 1, values.dtype)

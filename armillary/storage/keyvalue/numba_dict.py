@@ -1,6 +1,6 @@
 """Numba's typed dictionary: CPython's design over unboxed numbers, callable from compiled loops.
 
-numba.typed.Dict, released 2019. Filled and asked inside one compiled loop each, with one search a lookup.
+numba.typed.Dict, released 2019. It is filled and asked inside one compiled loop each, with one search per lookup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NumbaDictTable:
     nbytes: int
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         out, found = np.empty(len(queries), self.value_dtype), np.empty(len(queries), np.bool_)
         _get_many(self.held, queries, self.value_dtype.type(default), out, found)
         return out, found
@@ -40,7 +40,7 @@ class NumbaDict(Map):
     bytes_per_entry = 90.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> NumbaDictTable:
-        """A typed dictionary; its load is its own. Bytes are what the C library says was allocated meanwhile."""
+        """Builds a typed dictionary, which chooses its own load. Its bytes are what the C library says was allocated meanwhile."""
         before = allocated_bytes()
         held = Dict.empty(from_dtype(keys.dtype), from_dtype(values.dtype))
         _insert_many(held, keys, values)
@@ -53,7 +53,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Bytes in use from malloc, by glibc's own count; elsewhere the resident pages of the process."""
+    """Returns the bytes in use from malloc by glibc's own count, or elsewhere the most resident bytes of the process so far."""
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2
     except AttributeError:

@@ -1,6 +1,6 @@
 """pandas' Index: a khash table from keys to positions, behind `get_indexer`.
 
-pandas 3 where it is installed; khash is of 2008.
+It is pandas 3 where that is installed; khash is from 2008.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PandasTable:
         return int(self.index.memory_usage(deep=True) + self.values.nbytes)
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         at = self.index.get_indexer(queries)
         found = at >= 0
         if not len(self.values):
@@ -44,7 +44,7 @@ class PandasIndex(Map):
     bytes_per_entry = 60.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> PandasTable:
-        """An Index over distinct keys; its load is its own."""
+        """Builds an Index over distinct keys, which chooses its own load."""
         index = pandas().Index(keys)
         if not index.is_unique:
             last = ~index.duplicated(keep="last")
@@ -54,7 +54,7 @@ class PandasIndex(Map):
 
 
 def pandas() -> Any:
-    """The package, or the error that names it."""
+    """Returns the package, or raises the error that names it."""
     try:
         return importlib.import_module("pandas")
     except ImportError:

@@ -25,7 +25,7 @@ class JoinTable:
         return int(self.frame.estimated_size())
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query, in their order."""
+        """Returns (values, found) for each query, in their order."""
         import polars
 
         joined = polars.DataFrame({"key": queries}).join(self.frame, on="key", how="left", maintain_order="left")["value"]
@@ -39,7 +39,7 @@ class PolarsJoin(Map):
     bytes_per_entry = 60.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> JoinTable:
-        """A frame with the last of equal keys."""
+        """Builds a frame with the last of equal keys."""
         import polars
 
         frame = polars.DataFrame({"key": keys, "value": values})

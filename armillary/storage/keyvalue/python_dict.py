@@ -1,6 +1,7 @@
 """Python's dict: what one reaches for first.
 
-Open addressing over boxed integers; a lookup makes a Python object of every query. Compact and ordered since CPython 3.6, 2016.
+It has open addressing over boxed integers, and a lookup makes a Python object of every query. It is compact and ordered since CPython
+3.6, 2016.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class DictTable:
     nbytes: int
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         asked = queries.tolist()
         if self.value_dtype.itemsize == 4:
             # No value is -1, so one pass tells both.
@@ -45,7 +46,7 @@ class PythonDict(Map):
     bytes_per_entry = 200.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> DictTable:
-        """A dict; its load is its own. Bytes are those of the dict and of the integers that it keeps alive."""
+        """Builds a dict, which chooses its own load. Its bytes are those of the dict and of the integers that it keeps alive."""
         held: dict[int, int] = {}
         for start in range(0, len(keys), BLOCK):
             # In blocks, so that no list of all keys stands beside the dict.
@@ -55,7 +56,7 @@ class PythonDict(Map):
 
 
 def _boxed(numbers: np.ndarray) -> int:
-    """Bytes of Python integers, those up to 256 being shared by everybody."""
+    """Returns the bytes of Python integers; those up to 256 are shared by everybody and count nothing."""
     edges = [257, 1 << 30, 1 << 60]
     return sum(
         sys.getsizeof(low) * int(np.count_nonzero((numbers >= low) & (numbers <= min(high, int(np.iinfo(numbers.dtype).max)))))

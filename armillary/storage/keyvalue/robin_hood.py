@@ -27,7 +27,7 @@ class RobinHood(Map):
     bytes_per_entry = 16.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
-        """A table of n/load slots of (key, distance), and as many values."""
+        """Builds a table of n/load slots of (key, distance), and as many values."""
         slots = slots_for(len(keys), load)
         cells, stored = aligned(2 * slots, keys.dtype, 0), aligned(slots, values.dtype)
         _insert_many(cells, stored, keys, values)

@@ -1,6 +1,6 @@
-"""A sorted array and binary search: no empty slots, no hashing, log2(n) dependent reads a lookup.
+"""A sorted array and binary search: no empty slots, no hashing, log2(n) dependent reads per lookup.
 
-What NumPy users do with `searchsorted`. Bisection is in Knuth, The Art of Computer Programming, volume 3, 1973.
+This is what NumPy users do with `searchsorted`. Bisection is in Knuth, The Art of Computer Programming, volume 3, 1973.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SortedTable:
         return int(self.keys.nbytes + self.values.nbytes)
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query; of equal keys the last one's."""
+        """Returns (values, found) for each query; of equal keys the last counts."""
         if not len(self.keys):
             return np.full(len(queries), default, self.values.dtype), np.zeros(len(queries), np.bool_)
         at = np.searchsorted(self.keys, queries, side="right") - 1
@@ -35,7 +35,7 @@ class SortedTable:
         return np.where(found, self.values[at], self.values.dtype.type(default)), found
 
     def mean_lines(self, queries: np.ndarray) -> float:
-        """Distinct 64-byte lines that a bisection reads, values included."""
+        """Returns the mean number of distinct 64-byte lines that a bisection reads, values included."""
         return _count_lines(self.keys, queries, np.zeros(128, np.int64)) / max(1, len(queries))
 
 
@@ -46,7 +46,7 @@ class Sorted(Map):
     bytes_per_entry = 24.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> SortedTable:
-        """Both arrays in the order of the keys; there is no load to choose."""
+        """Builds both arrays in the order of the keys; there is no load to choose."""
         order = np.argsort(keys, kind="stable")
         return SortedTable(keys[order], values[order])
 

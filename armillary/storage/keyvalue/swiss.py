@@ -4,7 +4,7 @@ A byte is free (0x80) or seven bits of its key's hash. A lookup compares the six
 looks at the keys of those that agree, about one in eight lookups in vain; a group with a free byte ends the search. Key and value
 stand side by side, so a hit reads one line of bytes and one of slots. Groups are probed one after another.
 
-Our own of Abseil's design: Designing a Fast, Efficient, Cache-friendly Hash Table, Step by Step, CppCon 2017.
+This is our own table of Abseil's design: Designing a Fast, Efficient, Cache-friendly Hash Table, Step by Step, CppCon 2017.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Swiss(Map):
     bytes_per_entry = 13.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
-        """A table of n/(16 load) groups; a slot is two words of the wider of key and value."""
+        """Builds a table of n/(16 load) groups; a slot is two words of the wider of key and value."""
         groups = slots_for(len(keys), load, GROUP)
         groups += groups * GROUP <= len(keys)
         tags = aligned(groups * GROUP, np.uint8, FREE)

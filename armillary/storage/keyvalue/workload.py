@@ -1,7 +1,7 @@
 """Keys to build tables of, queries to ask them, and readers for a user's own columns.
 
 Distinct random keys are a bijection of a counter, so half a billion of them need neither sorting nor a set, and keys that were never
-inserted are simply later counters. The bijections are other ones than the tables' hash function.
+inserted are simply later counters. They are other bijections than the tables' hash functions.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.workloads import zipf_approximate
 
 from .tables.keys import KEY_TYPES, as_bits, as_keys, as_values, bits_of, row_numbers
 
 DISTRIBUTIONS = ("uniform", "dense", "clustered", "unit")
 RUN = 64
 ZIPF = 0.99
+#: (shift, odd factor) of each round of two public bijections, of 32 and of 64 bits; the tables' hash functions have other ones.
+LOWBIAS32 = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1))
+MIX13 = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
 
 @dataclass(frozen=True)
 class Work:
-    """Keys and values for a table, and queries of which `misses` are absent; all as bits."""
+    """Keys and values for a table, and queries for it, all as bits."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -31,7 +35,7 @@ class Work:
 
 
 def distinct_keys(distribution: str, dtype: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` distinct keys; equal for an equal state of `rng`, and any part of them is of the same kind as all.
+    """Draws `count` distinct keys, equal for an equal state of `rng`; any part of them is of the same kind as all.
 
     `uniform`: uniform random; `dense`: 0 … count-1, in order; `clustered`: runs of 64 neighbours at random places; `unit`: floats
     uniform in [0, 1), for which `dtype` must be a float.
@@ -58,7 +62,7 @@ def distinct_keys(distribution: str, dtype: str, count: int, rng: np.random.Gene
 
 
 def _unit(kind: np.dtype, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Multiples of 2^-24 or 2^-53: a bijection of as many bits, scaled."""
+    """Draws multiples of 2^-24 or 2^-53 by a scaled bijection of as many bits."""
     bits = 24 if kind.itemsize == 4 else 53
     if count > 1 << bits:
         raise InputError(f"found {count} keys; expected at most 2^{bits} distinct {kind} in [0, 1)", where="keys")
@@ -71,12 +75,9 @@ def _unit(kind: np.dtype, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def mixed(counters: np.ndarray) -> np.ndarray:
-    """A random-looking bijection of 32 or 64 bits: xor-shifts and odd multipliers (lowbias32; Stafford's mix 13)."""
+    """Applies a random-looking bijection of 32 or 64 bits, made of xor-shifts and odd multipliers (lowbias32; Stafford's mix 13)."""
     x = counters.copy()
-    shifts = (
-        ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)) if x.itemsize == 4 else ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-    )
-    for shift, factor in shifts:
+    for shift, factor in LOWBIAS32 if x.itemsize == 4 else MIX13:
         x ^= x >> x.dtype.type(shift)
         x *= x.dtype.type(factor)
     return x
@@ -93,7 +94,7 @@ def make_work(
     popularity: str = "hit",
     value_bytes: int = 0,
 ) -> Work:
-    """A table's keys with row numbers as values, and shuffled queries, a share `miss` of them for keys never inserted.
+    """Makes a table's keys with row numbers as values, and shuffled queries, of which a share `miss` asks for keys never inserted.
 
     Hits are uniform over the keys (`popularity="hit"`) or Zipf 0.99 (`"zipf"`). `value_bytes` 0 is the width of the key.
     """
@@ -107,27 +108,20 @@ def make_work(
     if distribution != "uniform":
         held = rng.permutation(held)
     values = row_numbers(0, count, np.dtype(f"u{value_bytes or keys.itemsize}"))
-    if popularity == "zipf":
-        hits = held[_zipf(count, queries - absent, rng)]
+    if not count:
+        hits = held
+    elif popularity == "zipf":
+        hits = held[zipf_approximate(rng, count, ZIPF, queries - absent)]
     else:
-        hits = held[rng.integers(0, max(1, count), queries - absent)] if count else held[:0]
+        hits = held[rng.integers(0, count, queries - absent)]
     misses = never[rng.integers(0, max(1, len(never)), absent)] if len(never) else never[:0]
     asked = np.concatenate([hits, misses])
     rng.shuffle(asked)
     return Work(np.ascontiguousarray(held), values, asked)
 
 
-def _zipf(count: int, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Row numbers with Zipf 0.99 popularity, by inversion of the continuous law: exact enough for ranks beyond the first few."""
-    power = 1 - ZIPF
-    top = (count + 0.5) ** power
-    bottom = 0.5**power
-    ranks = (bottom + rng.random(draws) * (top - bottom)) ** (1 / power)
-    return np.clip(np.round(ranks).astype(np.int64) - 1, 0, max(0, count - 1))
-
-
 def read_column(path: Path, column: str = "") -> np.ndarray:
-    """One column of numbers from a .npy file (no pickles), a Parquet, Arrow (.arrow, .feather) or CSV file; the first, or that named."""
+    """Reads the named or first column of numbers from a .npy (no pickles), Parquet, Arrow (.arrow, .feather) or CSV file."""
     kind = path.suffix.lower()
     if kind == ".npy":
         return _npy(path)
@@ -158,20 +152,19 @@ def _npy(path: Path) -> np.ndarray:
         # Mapped, so that a header that promises more than the file has is an error and not an allocation.
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise InputError(
-            f"found a file that cannot be read ({str(error).splitlines()[0]}); expected a .npy array", where=str(path)
-        ) from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"found a file that cannot be read ({reason}); expected a .npy array", where=str(path)) from None
     return np.asarray(as_keys(found, where=str(path)))
 
 
 def own_work(keys: np.ndarray, values: np.ndarray | None, queries: np.ndarray) -> Work:
-    """A user's keys, values (or row numbers) and queries as bits."""
+    """Returns a user's keys, values (or row numbers) and queries as bits."""
     held = row_numbers(0, len(keys)) if values is None else as_values(values, len(keys))
     return Work(bits_of(keys), as_bits(held), bits_of(as_keys(queries, keys.dtype, "queries")))
 
 
 def own_queries(keys: np.ndarray, miss: float, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Queries for a user's keys: rows drawn uniformly, and a share `miss` of keys that are not among them.
+    """Draws queries for a user's keys: uniform rows, and a share `miss` of keys that are not among them.
 
     Absent integers are present ones plus at most 2^20 (modulo the type's range), absent floats present ones plus less than one.
     """
@@ -197,6 +190,6 @@ def own_queries(keys: np.ndarray, miss: float, count: int, rng: np.random.Genera
 
 
 def read_values(path: Path, column: str) -> np.ndarray:
-    """A column of values of 4 or 8 bytes beside the keys."""
+    """Reads a column of values of 4 or 8 bytes beside the keys."""
     found = read_column(path, column)
     return as_values(found, len(found), where=f'{path}: column "{column}"')

@@ -65,7 +65,7 @@ _HAS = {"mdtest": _STATS | _LISTS | _CREATES, "loader": _STATS | _LISTS, "checkp
 
 @metadata.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Four kinds of work on the hybrid device, and the mixture with other granules and caches and on a module without flash."""
+    """Yields four kinds of work on the hybrid device, and the mixture with other granules and caches and on a module without flash."""
     files, ops = SIZES[scale]
     for name in ("mixed", "loader", "mdtest", "checkpoint"):
         kinds = {name, *_HAS[name], *(("claim",) if name != "checkpoint" else ())}
@@ -94,14 +94,14 @@ class Reading:
     lenient: bool = parameter(False, "whether operations on missing paths are counted instead of refused")
 
     def validate(self) -> None:
-        """A device has some cache."""
+        """Refuses a device without a cache."""
         if self.cache == 0:
             raise InputError("found 0; expected a share above 0", where="--cache")
 
 
 @metadata.read(Reading, folders=True)
 def read(path: Path, how: Reading) -> Work:
-    """A folder, `find -printf` output (.txt, .tsv), a trace of operations (.csv, .jsonl, .parquet), or an mdtest command line (.mdtest)."""
+    """Reads a folder, `find -printf` output (.txt, .tsv), a trace (.csv, .jsonl, .parquet), or an mdtest command line (.mdtest)."""
     from .readers.formats import read_work
 
     return read_work(path, ops=how.ops, lenient=how.lenient)
@@ -109,7 +109,7 @@ def read(path: Path, how: Reading) -> Work:
 
 @metadata.own_cases
 def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
-    """The operations on the chosen device."""
+    """Yields one case, the operations on the chosen device."""
     from .workload import CREATE, OPEN, READDIRPLUS, STAT
 
     done = set(work.ops[work.loaded :, 0].tolist())
@@ -119,7 +119,7 @@ def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
 
 @metadata.example
 def example(folder: Path) -> Path:
-    """A trace in which two clients create, stat, rename, list and remove files."""
+    """Writes a trace in which two clients create, stat, rename, list and remove files."""
     file = folder / "operations.csv"
     rows = ["0,a,mkdir,/d,", "1,a,create,/d/x,", "2,b,create,/d/y,", "3,b,stat,/d/x,", "4,a,readdirplus,/d,", "5,a,rename,/d/x,/d/z",
             "6,b,open,/d/z,", "7,b,unlink,/d/y,"]  # fmt: skip
@@ -163,7 +163,7 @@ def run(technique: MetadataEngine, case: Case) -> dict[str, float]:
 
 @metadata.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Operations per second over the granule and over the cache, on `mixed`."""
+    """Plots operations per second over the granule and over the cache, on `mixed`."""
     from armillary.figures import panels
 
     def over(what: str) -> dict[str, list[tuple[float | str, float]]]:
@@ -182,7 +182,7 @@ def plots(result: Result) -> Sequence[Any]:
 
 @metadata.warm_up
 def warm_up(technique: MetadataEngine, case: Case) -> None:
-    """Four hundred operations, so that the clock sees no compilation."""
+    """Runs four hundred operations, so that the clock sees no compilation."""
     import numpy as np
 
     from .simulation.closed_loop import simulate

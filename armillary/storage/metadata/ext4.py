@@ -74,7 +74,7 @@ class Ext4(MetadataEngine):
     commit_ms: float = parameter(1.0, "milliseconds after which a commit is written at the latest", range=(0.01, 10000))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> Ext4Engine:
-        """A formatted, empty file system for this work."""
+        """Makes a formatted, empty file system for this work."""
         return Ext4Engine(work, self, cache_bytes)
 
 
@@ -142,7 +142,7 @@ class Ext4Engine(Engine):
         return reached, rows, batch
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size), from inodes and directory blocks."""
+        """Returns (directory, name) → (id, mode, size), from inodes and directory blocks."""
         found = {}
         todo = [(1, int(self.state.inode[1]))]
         while todo:
@@ -274,7 +274,7 @@ def _commit(s, acc):
 
 @kernel
 def _make_inode(s, number, group, directory, mode, size, mtime, acc):
-    """An inode in this group, or in the next one with room."""
+    """Takes an inode in this group, or in the next one with room."""
     while s.groups[group, 0] == 0:
         group = (group + 1) % s.m[GROUPS]
     i = s.groups[group, 2]
@@ -315,7 +315,7 @@ def _drop_inode(s, number, acc):
 
 @kernel
 def _new_block(s, group, acc):
-    """A directory block in this group, or in the next one with room."""
+    """Takes a directory block in this group, or in the next one with room."""
     while s.groups[group, 3] == DIRECTORY_BLOCKS:
         group = (group + 1) % s.m[GROUPS]
     bitmap = _group_block(s, group)
@@ -340,7 +340,7 @@ def _entry_size(length):
 
 @kernel
 def _leaf(s, directory, name, acc):
-    """(leaf block, place in the index or -1) for a name."""
+    """Returns (leaf block, place in the index or -1) for a name."""
     at = _inode_at(s, s.inode[directory])
     first = np.int64(s.w[at // 8 + 4])
     if first == 0:
@@ -362,7 +362,7 @@ def _leaf(s, directory, name, acc):
 
 @kernel
 def _search(s, leaf, name, text, start, length):
-    """The entry's offset in a leaf, or 0."""
+    """Returns the entry's offset in a leaf, or 0."""
     p = leaf * BLOCK + 8
     end = p + np.int64(s.h[leaf * (BLOCK // 4)])
     key = np.uint32(name >> np.uint64(32))
@@ -381,7 +381,7 @@ def _search(s, leaf, name, text, start, length):
 
 @kernel
 def _find(s, directory, name, text, start, length, acc):
-    """(entry offset or 0, leaf)."""
+    """Returns (entry offset or 0, leaf)."""
     at = _inode_at(s, s.inode[directory])
     _page(s, at // BLOCK, False, acc)
     leaf, _ = _leaf(s, directory, name, acc)
@@ -488,7 +488,7 @@ def _remove(s, directory, entry, leaf, acc):
 
 @kernel
 def _orlov(s, parent):
-    """The group of a new directory: the one with fewest directories among groups with room for top-level ones, else its parent's."""
+    """Returns a new directory's group: that with the fewest directories among groups with room for top-level ones, else its parent's."""
     home = s.inode[parent] // INODES_A_GROUP
     if parent != 1:
         return home

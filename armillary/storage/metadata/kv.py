@@ -47,7 +47,7 @@ class Kv(MetadataEngine):
     software_us: float = parameter(2.5, "microseconds of software time per operation", range=(0, 100))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> KvEngine:
-        """An empty store for this work."""
+        """Makes an empty store for this work."""
         return KvEngine(work, self, cache_bytes)
 
 
@@ -119,7 +119,7 @@ class KvEngine(Engine):
         return reached, acc[1 : 1 + acc[0, 0]].copy(), batch
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size), from the runs in the order of their age and then the log."""
+        """Returns (directory, name) → (id, mode, size), from the runs in the order of their age and then the log."""
         found: dict[tuple[int, bytes], tuple[int, int, int]] = {}
         places = [(run.first * BLOCK, run.blocks) for run in [*reversed([r for r in self.levels if r]), *reversed(self.young)]]
         for start, blocks in places:
@@ -159,7 +159,7 @@ class KvEngine(Engine):
         self._free = joined
 
     def _flush(self, acc: np.ndarray) -> None:
-        """The table becomes a young run; full levels are merged down."""
+        """Turns the table into a young run and merges full levels down."""
         rows = self.rows[: self.m[ROWS]]
         rows = rows[np.lexsort((rows[:, HASH].view(np.uint64), rows[:, DIRECTORY]))]
         self.young.insert(0, self._write(rows, self.work.text, acc))
@@ -215,7 +215,7 @@ class KvEngine(Engine):
         return _Run(first, blocks, keys, bloom, len(rows))
 
     def _packed(self) -> None:
-        """All runs as arrays for the kernel, youngest first."""
+        """Returns all runs as arrays for the kernel, youngest first."""
         runs: list[_Run] = [*self.young, *[run for run in self.levels if run is not None]]
         shape = np.zeros((max(1, len(runs)), 6), np.int64)
         key_at = bloom_at = 0
@@ -240,7 +240,7 @@ def emit_many(acc: np.ndarray, offset: int, length: int, kind: int) -> None:
 
 @kernel
 def _blocks(sizes):
-    """The blocks of records of these sizes, where no record crosses a block."""
+    """Returns the blocks of records of these sizes, where no record crosses a block."""
     blocks, left = 0, 0
     for i in range(len(sizes)):
         if sizes[i] > left:
@@ -331,7 +331,7 @@ def _read_block(frame_of, block_of, newer, older, m, block, acc):
 
 @part
 def _slot(rows, index, directory, name):
-    """The table's slot of a key: its own, or the free one where it belongs."""
+    """Returns the table's slot of a key: its own, or the free one where it belongs."""
     i = np.int64(mix(name, np.uint64(directory)) & np.uint64(len(index) - 1))
     while index[i] != 0 and not (rows[index[i] - 1, DIRECTORY] == directory and np.uint64(rows[index[i] - 1, HASH]) == name):
         i = (i + 1) & (len(index) - 1)
@@ -340,7 +340,7 @@ def _slot(rows, index, directory, name):
 
 @part
 def _first_block(keys, start, blocks, directory, name):
-    """The last block whose first key is not above the key, from 0; -1 if there is none."""
+    """Returns the last block whose first key is not above the key, from 0; -1 if there is none."""
     low, high = -1, blocks - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -354,7 +354,7 @@ def _first_block(keys, start, blocks, directory, name):
 
 @kernel
 def _get(b, w, rows, index, m, frame_of, block_of, newer, older, shape, keys, bloom, directory, name, out, acc):
-    """Whether the key is there; its row is put into `rows[out]`."""
+    """Returns whether the key is there; its row is put into `rows[out]`."""
     i = _slot(rows, index, directory, name)
     if index[i] != 0:
         for c in range(9):

@@ -56,13 +56,13 @@ class Mdsec(MetadataEngine):
     )  # fmt: skip
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> MdsecEngine:
-        """An empty space for this work."""
+        """Makes an empty space for this work."""
         return MdsecEngine(work, self, max(granule, 4096))
 
 
 def new_layout(group: int, *, groups: int, ids: int, directories: int, handlers: int, tiny: int, chain: int, extent: int,
                space: np.ndarray | None = None) -> Layout:  # fmt: skip
-    """An empty space of `groups` groups of `group` bytes, with its indexes.
+    """Makes an empty space of `groups` groups of `group` bytes, with its indexes.
 
     Groups 1 to `handlers` hold intents, and the next one holds the root's record.
     """
@@ -138,14 +138,14 @@ class MdsecEngine(Engine):
         return reached, acc[1 : 1 + acc[0, 0]].copy(), plain_batch(ends, first, home, -1, self.how.software_us, 0.0)
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size), by a walk over the space from the root."""
+        """Returns (directory, name) → (id, mode, size), by a walk over the space from the root."""
         from .record_groups.inspection import walk
 
         return {(r.parent, r.name): (r.id, r.mode, r.size) for r in walk(self.space, self.layout.m, self.how.handlers)}
 
 
 def homes(directories: np.ndarray, handlers: int) -> np.ndarray:
-    """The handler of each directory."""
+    """Returns the handler of each directory."""
     h = directories.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for _ in range(2):
         h = (h ^ (h >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)

@@ -62,7 +62,7 @@ class Nova(MetadataEngine):
     software_us: float = parameter(1.6, "microseconds of software time per operation", range=(0, 100))
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> NovaEngine:
-        """An empty space for this work."""
+        """Makes an empty space for this work."""
         return NovaEngine(work, self)
 
 
@@ -100,7 +100,7 @@ class NovaEngine(Engine):
         return reached, acc[1 : 1 + acc[0, 0]].copy(), plain_batch(ends[: reached - first], first, -1, lock, self.how.software_us, 0.0)
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size), by replaying every directory's log from the root's inode on."""
+        """Returns (directory, name) → (id, mode, size), by replaying every directory's log from the root's inode on."""
         found = {}
         todo = [int(self.state.objects[1, AT])]
         while todo:
@@ -151,7 +151,7 @@ def _new_page(s):
 
 @kernel
 def _new_inode(s, number, cpu, mode, size, mtime, directory, acc):
-    """An inode in the CPU's table; the caller fences."""
+    """Takes an inode in the CPU's table; the caller fences."""
     if s.cpu[cpu, 0] == 0:
         first = s.m[PAGES_USED]
         s.m[PAGES_USED] += CHUNK_INODES * INODE // PAGE
@@ -172,7 +172,7 @@ def _new_inode(s, number, cpu, mode, size, mtime, directory, acc):
 
 @kernel
 def _room(s, number, length, acc):
-    """Where the next entry of `length` bytes goes in an inode's log; a page is added where the last is full."""
+    """Returns where the next entry of `length` bytes goes in an inode's log, to which a page is added if the last is full."""
     o = s.objects[number]
     if o[LOG] == 0:
         o[LOG] = _new_page(s)
@@ -275,7 +275,7 @@ def _home(s, directory, name):
 
 @kernel
 def _find(s, directory, name):
-    """The child of this name, by the index in host memory; 0 if there is none."""
+    """Returns the child of this name, by the index in host memory; 0 if there is none."""
     i = _home(s, directory, name)
     while s.table[i] != 0:
         o = s.table[i]

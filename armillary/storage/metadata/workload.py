@@ -100,7 +100,7 @@ class Work:
         )
 
     def name(self, number: int) -> bytes:
-        """A name's bytes."""
+        """Returns a name's bytes."""
         return self.text[self.offsets[number] : self.offsets[number + 1]].tobytes()
 
 
@@ -120,15 +120,15 @@ class WorkBuilder:
         self.missing = 0
 
     def find(self, directory: int, name: bytes) -> int | None:
-        """The object of this name, or None."""
+        """Returns the object of this name, or None."""
         return self._tree.get((directory, name))
 
     def is_directory(self, number: int) -> bool:
-        """Whether the object is a directory."""
+        """Returns whether the object is a directory."""
         return self._kinds.get(number) == MKDIR
 
     def children(self, directory: int) -> int:
-        """How many children the directory has."""
+        """Returns how many children the directory has."""
         return self._children[directory]
 
     def add(self, kind: int, directory: int, name: bytes = b"", *, to: tuple[int, bytes] | None = None, client: int = 0,
@@ -166,15 +166,15 @@ class WorkBuilder:
         return number
 
     def load_ends(self) -> None:
-        """What was added so far builds the tree; what follows is timed."""
+        """Ends the part that builds the tree; what follows is timed."""
         self.loaded = len(self._ops)
 
     def expected(self) -> dict[tuple[int, bytes], int]:
-        """(directory, name) → object after all operations."""
+        """Returns (directory, name) → object after all operations."""
         return dict(self._tree)
 
     def build(self, label: str = "") -> Work:
-        """The work."""
+        """Returns the work."""
         if not self._ops:
             raise InputError("found no operations; expected at least one", where=label or None)
         names = list(self._names)
@@ -196,7 +196,7 @@ def check_name(name: bytes, *, empty: bool = False, where: str | None = None) ->
 
 
 def numbered_names(count: int, stem: bytes = b"file.") -> tuple[np.ndarray, np.ndarray]:
-    """(text, offsets) of "", and of `stem` and eight digits for each number below `count`."""
+    """Returns (text, offsets) of "", and of `stem` and eight digits for each number below `count`."""
     digits = (np.arange(count)[:, None] // 10 ** np.arange(7, -1, -1)[None, :]) % 10 + 48
     table = np.empty((count, len(stem) + 8), np.uint8)
     table[:, : len(stem)] = np.frombuffer(stem, np.uint8)
@@ -205,7 +205,7 @@ def numbered_names(count: int, stem: bytes = b"file.") -> tuple[np.ndarray, np.n
 
 
 def generate(name: str, rng: np.random.Generator, files: int, ops: int) -> Work:
-    """A built-in piece of work of about `files` files and `ops` timed operations."""
+    """Draws a built-in piece of work of about `files` files and `ops` timed operations."""
     makers = {"mdtest": mdtest, "loader": loader, "checkpoint": checkpoint, "mixed": mixed}
     if name not in makers:
         raise unknown("work", name, makers)
@@ -213,7 +213,7 @@ def generate(name: str, rng: np.random.Generator, files: int, ops: int) -> Work:
 
 
 def mdtest(rng: np.random.Generator, files: int, ops: int = 0, *, depth: int = 4, branch: int = 8) -> Work:
-    """mdtest: `files` files spread over a tree of directories (`branch`, `depth`) are created, stat-ed, listed and unlinked.
+    """Draws mdtest's work, which creates, stats, lists and unlinks `files` files spread over a tree (`branch`, `depth`).
 
     As with `mdtest -z depth -b branch -I files/directories`, each client creates files in the directories in turn, and stats another
     client's files. `ops` is not used, because there are four phases over all files.
@@ -249,7 +249,7 @@ def mdtest(rng: np.random.Generator, files: int, ops: int = 0, *, depth: int = 4
 
 
 def loader(rng: np.random.Generator, files: int, ops: int) -> Work:
-    """An image loader: directories of up to 1281 files are listed first, and random opens follow in shuffled epochs."""
+    """Draws the work of an image loader, which lists directories of up to 1281 files and then opens files in shuffled epochs."""
     per = min(1281, max(20, files // 50))
     count = max(1, files // per)
     directories = ROOT + 1 + np.arange(count)
@@ -270,7 +270,7 @@ def loader(rng: np.random.Generator, files: int, ops: int) -> Work:
 
 
 def checkpoint(rng: np.random.Generator, files: int, ops: int) -> Work:
-    """Checkpoints: 64 writers create 200 files each under temporary names in a few directories, and rename them; older trees exist."""
+    """Draws checkpoints, for which 64 writers create 200 files each under temporary names and rename them; older trees exist."""
     writers, each = 64, 200
     rounds = max(1, ops // (2 * writers * each))
     if ops < 2 * writers * each:
@@ -293,7 +293,7 @@ def checkpoint(rng: np.random.Generator, files: int, ops: int) -> Work:
 
 
 def mixed(rng: np.random.Generator, files: int, ops: int) -> Work:
-    """The mixture of a shared file system, where directories are popular by Zipf 0.9 and files within a directory by Zipf 0.6.
+    """Draws the mixture of a shared file system; directories are popular by Zipf 0.9, files within a directory by Zipf 0.6.
 
     Directories hold a log-normal number of files (median 40) below 32 top directories, and the tree was made in random order.
     """

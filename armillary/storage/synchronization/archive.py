@@ -1,10 +1,10 @@
-"""Archives: two sides remember the state that they last had in common, and only who left it has changed.
+"""Archives: two sides remember the state that they last had in common, and only the side that left it has changed.
 
 For each pair of roots both keep an archive: path -> content at the last agreement. At a synchronisation each side lists the paths that
-differ from it. Changed on one side only: copied to the other (a delete too). Changed on both to the same: agreed. Changed on both to
-different things: skipped and reported, and left as it is on both sides until a person decides. Nothing is overwritten that is not
-what was listed: a file that changes between the listing and the copying is left for the next time. An agreement is numbered, and of two
-archives that differ because a message was lost the one with the later number is right: both sides had that content then.
+differ from it. What changed on one side only is copied to the other (a delete too), and what changed on both to the same is agreed. What
+changed on both to different things is skipped and reported, and left as it is on both sides until a person decides. Nothing is overwritten
+that is not what was listed: a file that changes between the listing and the copying is left for the next time. An agreement is numbered,
+and of two archives that differ because a message was lost the one with the later number is right: both sides had that content then.
 
 Every client has one partner, a server that is a root like any other, as the manual advises for more than two replicas. A change
 starts a synchronisation, as `-repeat watch` does. A rename is a delete and a create; groups are not known to it.
@@ -28,7 +28,7 @@ from .world.schedule import SERVER
 
 @dataclass(frozen=True)
 class Archive(SyncProtocol):
-    """Both sides compared with the last common state; conflicts are skipped and reported (Unison, 1998)."""
+    """Both sides are compared with the last common state, and conflicts are skipped and reported (Unison, 1998)."""
 
     debounce: float = parameter(1.0, "seconds between a change and the synchronisation", range=(0.0, 3600.0))
     retry: float = parameter(10.0, "seconds without an answer after which it starts anew", range=(0.1, 3600.0))
@@ -36,16 +36,16 @@ class Archive(SyncProtocol):
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 
     def node(self, host: Host) -> Node:
-        """A root with a user; it starts the synchronisations with the server."""
+        """Makes a root with a user, which starts the synchronisations with the server."""
         return ArchiveClient(host, self)
 
     def server(self, host: Host) -> Node:
-        """The root in the middle."""
+        """Makes the root in the middle."""
         return ArchiveServer(host)
 
 
 class Stamped(NamedTuple):
-    """A path's content, None where there is no file (kept for its stamp alone); `ops` is the simulator's stamp."""
+    """A path's content, or None where there is no file and only its stamp is kept; `ops` is the simulator's stamp."""
 
     content: Content | None
     ops: tuple[int, ...] = ()
@@ -85,7 +85,7 @@ class Root:
         self.doubtful: dict[str, None] = {}
 
     def noticed(self, path: str) -> None:
-        """Something happened at `path`: is it as agreed?"""
+        """Notes whether `path`, where something happened, is as agreed."""
         if self.files.get(path, NOTHING).content != self.archive.get(path, NEVER).content:
             self.left[path] = None
         else:
@@ -98,16 +98,16 @@ class Root:
             self.noticed(path)
 
     def settle(self, path: str, agreed: Agreed) -> None:
-        """As `agree`, when both sides know of it."""
+        """Does what `agree` does, once both sides know of it."""
         self.agree(path, agreed)
         self.doubtful.pop(path, None)
 
     def report(self, path: str) -> Report:
-        """The path as a listing says it."""
+        """Returns the path as a listing says it."""
         return Report(self.files.get(path, NOTHING), self.archive.get(path, NEVER))
 
     def metadata_bytes(self) -> int:
-        """Bytes of the archive's living paths."""
+        """Returns the bytes of the archive's living paths."""
         return sum(RECORD_BYTES + len(path) for path, agreed in self.archive.items() if agreed.content is not None)
 
 
@@ -126,7 +126,7 @@ class ArchiveServer(StarServer):
         self.latest = dict.fromkeys(host.peers, 0)
 
     def receive(self, sender: str, message: Message) -> None:
-        """A listing to answer, or decisions to carry out."""
+        """Takes a listing to answer, or decisions to carry out."""
         root, number = self.roots[sender], message.body[0]
         if number < self.latest[sender]:
             return
@@ -161,7 +161,7 @@ class ArchiveServer(StarServer):
                 self.host.send(peer, Message("changed", (0,)))
 
     def metadata_bytes(self) -> int:
-        """All archives."""
+        """Returns the bytes of all archives."""
         return sum(root.metadata_bytes() for root in self.roots.values())
 
 
@@ -210,13 +210,13 @@ class ArchiveClient:
         self.host.after(self.how.retry, self._late, self.number)
 
     def _late(self, number: int) -> None:
-        """No answer: starts anew; the archives tell what was done."""
+        """Starts anew when no answer came; the archives tell what was done."""
         if self._open and number == self.number:
             self._open, self._wanted = False, True
             self._begin()
 
     def receive(self, sender: str, message: Message) -> None:
-        """The server's listing, its word that it copied, or that something changed there."""
+        """Takes the server's listing, its word that it copied, or its word that something changed there."""
         if message.kind == "changed":
             self._wanted = True
         elif self._open and message.body[0] == self.number:
@@ -231,7 +231,7 @@ class ArchiveClient:
         self._begin()
 
     def _decide(self, reports: Mapping[str, Report]) -> None:
-        """For each path: to the server, from it, agreed, or a conflict that is skipped."""
+        """Decides for each path whether it goes to the server, comes from it, is agreed, or is a conflict that is skipped."""
         self._decided = True
         agreed: dict[str, Content | None] = {}
         skipped: set[str] = set()
@@ -263,7 +263,7 @@ class ArchiveClient:
         self.host.send(SERVER, Message("decided", (self.number, self._copies, agreed), size, paths))
 
     def link(self, peer: str, up: bool) -> None:
-        """Back on line: synchronises."""
+        """Synchronises when the link is back."""
         self._up = up
         if up:
             self._open, self._wanted = False, True
@@ -275,24 +275,24 @@ class ArchiveClient:
         self._begin()
 
     def status(self) -> str:
-        """Conflict where something was skipped, waiting while a synchronisation is open or due."""
+        """Says conflict where something was skipped, and waiting while a synchronisation is open or due."""
         if self.skipped:
             return "conflict"
         return "waiting" if self._open or self._wanted or self.root.left or self.root.doubtful else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """The one version there is, or the delete."""
+        """Shows the one version there is, or the delete."""
         here = self.files.get(path)
         return (Shown(here.ops, here.content),) if here is not None else ()
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files."""
+        """Returns all files."""
         return {path: (here.content,) for path, here in self.files.items() if here.content is not None}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether the server has agreed to it."""
+        """Returns whether the server has agreed to it."""
         return path not in self.root.left
 
     def metadata_bytes(self) -> int:
-        """The archive; a path that both sides agree is gone needs no line in it."""
+        """Returns the bytes of the archive, in which a path that both sides agree is gone needs no line."""
         return self.root.metadata_bytes()

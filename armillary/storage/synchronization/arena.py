@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _COUNTS = {
     "lost_updates": "writes that nobody shows and nobody replaced or deleted in view of them",
-    "lost_per_100_concurrent": "the same for 100 concurrent pairs",
+    "lost_per_100_concurrent": "lost updates per 100 concurrent pairs",
     "resurrected": "contents shown that were deleted in view of them",
     "torn_groups": "moments, at reads and at the end, at which a group is there in part",
     "spurious_conflicts": "conflicts between versions of which one was made in view of the other",
@@ -38,10 +38,10 @@ synchronization = Arena(
         Metric("open_divergence", unit="B", better="lower", kind="simulated", scale="difference",
                doc="bytes by which trees differ at the end while some replica says that it waits or has a conflict"),
         Metric("visible_delay_s", unit="s", better="lower", kind="simulated",
-               doc="mean from a write to where it is seen, for replicas on line at the write"),
+               doc="mean time from a write until it is seen, for replicas on line at the write"),
         Metric("traffic_bytes", unit="B", better="lower", kind="simulated", doc="all messages sent"),
-        Metric("metadata_bytes", unit="B", better="lower", kind="simulated", doc="kept beside the contents, a replica and file"),
-        Metric("concurrent_pairs", better=None, kind="simulated", doc="writes or deletes from a common version, two by two"),
+        Metric("metadata_bytes", unit="B", better="lower", kind="simulated", doc="kept beside the contents, per replica and file"),
+        Metric("concurrent_pairs", better=None, kind="simulated", doc="pairs of writes or deletes from a common version"),
         Metric("ops_per_s", unit="1/s", better="higher", kind="measured", doc="operations that our simulator gets through"),
     ],
     techniques={
@@ -59,7 +59,7 @@ synchronization = Arena(
     tradeoff=("traffic_bytes", "lost_updates"),
     constants=(
         Constant("delay", "exponential, mean 0.05 s one way, at least a tenth of it", "s", "ours"),
-        Constant("message", "32 B header, 64 B a record, 12 B a counter, 16 B an id", "", "ours"),
+        Constant("message", "32 B header, 64 B per record, 12 B per counter, 16 B per id", "", "ours"),
         Constant("users", "70 % edit, 10 % create, 8 % delete, 7 % rename, 5 % group; a tenth of the acts begins with a read", "", "ours"),
     ),
 )  # fmt: skip
@@ -70,7 +70,7 @@ _PARTITIONED = {"pair", "laptop", "long-offline", "skewed-clocks", "flapping", "
 
 @synchronization.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Eleven kinds of people, networks and clocks."""
+    """Yields eleven kinds of people, networks and clocks."""
     from .workload import CASES, EDITS, YEARS
 
     for name in CASES:
@@ -86,14 +86,14 @@ class Reading:
     delay: float = parameter(0.05, "mean seconds that a message takes", range=(0.0, 1e6))
     loss: float = parameter(0.0, "share of messages that are lost", range=(0.0, 1.0))
     duplication: float = parameter(0.0, "share of messages that arrive twice", range=(0.0, 1.0))
-    network: str = parameter("", "a CSV file of when which replicas reach each other, as `read_network` reads it", file=True)
+    network: str = parameter("", "a CSV file that says when which replicas reach each other, as `read_network` reads it", file=True)
     clocks: str = parameter("", "a CSV file of the replicas' clocks, as `read_clocks` reads it", file=True)
-    links: Literal["full", "ring"] = parameter("full", "with ring, protocols without a server have the links between neighbours only")
+    links: Literal["full", "ring"] = parameter("full", "with ring, protocols without a server have only the links between neighbours")
 
 
 @synchronization.read(Reading)
 def read(path: Path, how: Reading) -> Schedule:
-    """A schedule, `t,replica,op,path[,to][,size][,content][,group]` as CSV or JSON lines (.jsonl), or a git log (.gitlog)."""
+    """Reads a schedule, `t,replica,op,path[,to][,size][,content][,group]` as CSV or JSON lines (.jsonl), or a git log (.gitlog)."""
     from .world.histories import read_clocks, read_git_log, read_network
     from .world.schedule import read_schedule
 
@@ -107,7 +107,7 @@ def read(path: Path, how: Reading) -> Schedule:
 
 @synchronization.example
 def example(folder: Path) -> Path:
-    """Two replicas that edit one file."""
+    """Writes a schedule in which two replicas edit one file."""
     file = folder / "schedule.csv"
     file.write_text("t,replica,op,path\n0,0,write,a.txt\n1,1,write,b.txt\n2,0,write,a.txt\n9,1,write,a.txt\n")
     return file

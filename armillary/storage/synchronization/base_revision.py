@@ -1,12 +1,12 @@
 """Base revisions, through a cloud: an upload says which revision it was made from, and the server refuses to replace another.
 
 The server numbers every accepted change. A client remembers for each path the revision that its file came from. If the server still has
-that one, the upload replaces it; if not, nothing is overwritten: the upload is kept as "name (conflicted copy)". An upload equal to
+that one, the upload replaces it; if not, nothing is overwritten, and the upload is kept as "name (conflicted copy)". An upload equal to
 what is there is no conflict; an edit beats a delete that did not see it, either way round. Deletes are remembered for ever. A repeated
 request is recognised by its number and answered as before, and a file that changed again meanwhile waits for the answer to its last
 upload. A rename is a delete and a create; groups are not known to it.
 
-Dropbox works so (I. Drago et al., Inside Dropbox: understanding personal cloud storage services, IMC 2012; the developer guide on
+Dropbox works in this way (I. Drago et al., Inside Dropbox: understanding personal cloud storage services, IMC 2012; the developer guide on
 revisions, 2015). The messages are our design.
 """
 
@@ -33,16 +33,16 @@ class BaseRevision(SyncProtocol):
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 
     def node(self, host: Host) -> Node:
-        """A client."""
+        """Makes a client."""
         return RevisionClient(host, self)
 
     def server(self, host: Host) -> Node:
-        """The cloud."""
+        """Makes the cloud."""
         return RevisionServer(host, self)
 
 
 class Record(NamedTuple):
-    """A path as the server has it; `content` None: deleted. `ops` is the simulator's stamp."""
+    """A path as the server has it; `content` is None if it is deleted. `ops` is the simulator's stamp."""
 
     path: str
     revision: int
@@ -56,7 +56,7 @@ class Record(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the server did with an upload: where the upload is now (None: nowhere, it was a delete), and what the path has."""
+    """What the server did with an upload: where the upload is now (None if it was a delete), and what the path has."""
 
     copy: Record | None
     current: Record
@@ -75,7 +75,7 @@ class RevisionServer(TellingServer):
         self.seen = dict.fromkeys(host.peers, 0)
 
     def receive(self, sender: str, message: Message) -> None:
-        """Uploads and requests for changes."""
+        """Takes uploads and requests for changes."""
         if message.kind == "upload":
             number, oldest, path, base, content, ops = message.body
             known = self.answered[sender]
@@ -86,7 +86,7 @@ class RevisionServer(TellingServer):
             if number not in known:
                 known[number] = self._take(sender, path, base, content, ops)
             answer = known[number]
-            # The client has the content of its own upload; that of another it needs.
+            # The client has the content of its own upload, but needs that of another.
             other = answer.current if answer.current is not answer.copy else None
             size = HEADER_BYTES + RECORD_BYTES + (other.bytes if other else 0)
             self.host.send(sender, Message("answer", (number, path, answer), size, frozenset({path})))
@@ -141,15 +141,15 @@ class RevisionServer(TellingServer):
         self.seen[peer] = max(self.seen[peer], count)
 
     def news(self) -> Message:
-        """How far the changes go."""
+        """Returns how far the changes go."""
         return Message("changed", self.count)
 
     def is_behind(self, peer: str) -> bool:
-        """Whether changes came after what the client has seen."""
+        """Returns whether changes came after what the client has seen."""
         return self.seen[peer] < self.count
 
     def metadata_bytes(self) -> int:
-        """One record for each path, deleted ones for ever."""
+        """Returns the bytes of one record per path; deleted paths stay for ever."""
         return sum(RECORD_BYTES + len(path) for path in self.records)
 
 
@@ -258,7 +258,7 @@ class RevisionClient:
         self._work()
 
     def _answered(self, number: int, path: str, answer: Answer) -> None:
-        """The upload is at its place, or aside as a copy; what was written since goes where it went."""
+        """Notes that the upload is at its place or aside as a copy; what was written since goes where it went."""
         _, sent = self.sent.pop(number)
         del self.sending[path]
         mine = self.entries[path]
@@ -282,7 +282,7 @@ class RevisionClient:
             self._take(self.missed.pop(path))
 
     def _take(self, record: Record) -> None:
-        """A change of another. A file with changes of its own keeps them: its upload will find out."""
+        """Takes a change of another client. A file with changes of its own keeps them, and its upload will find out."""
         mine = self.entries.get(record.path)
         if mine is not None and mine.dirty:
             self.missed[record.path] = record
@@ -295,7 +295,7 @@ class RevisionClient:
         self.host.shows(record.ops)
 
     def link(self, peer: str, up: bool) -> None:
-        """Back on line: repeats, and asks what changed."""
+        """Repeats and asks what changed when the link is back."""
         self._up = up
         if up:
             self._stale = True
@@ -310,23 +310,23 @@ class RevisionClient:
         self._work()
 
     def status(self) -> str:
-        """Waiting while the server lacks something or an answer is out."""
+        """Says waiting while the server lacks something or an answer is out."""
         return "waiting" if self.dirty or self.sent or self._fetching or self._stale else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """The one version there is, or the delete."""
+        """Shows the one version there is, or the delete."""
         entry = self.entries.get(path)
         return (Shown(entry.ops, entry.content),) if entry else ()
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files."""
+        """Returns all files."""
         return {path: (entry.content,) for path, entry in self.entries.items() if entry.content is not None}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether the server has it."""
+        """Returns whether the server has it."""
         entry = self.entries.get(path)
         return entry is not None and not entry.dirty
 
     def metadata_bytes(self) -> int:
-        """A record for each path, deleted ones too."""
+        """Returns the bytes of one record per path, deleted ones too."""
         return sum(RECORD_BYTES + len(path) for path in self.entries)

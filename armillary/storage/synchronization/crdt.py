@@ -8,7 +8,7 @@ shown there; a write on top replaces both. Groups are not known to it.
 
 M. Shapiro, N. Preguiça, C. Baquero, M. Zawirski, Conflict-free replicated data types, SSS 2011 (observed-remove, multi-value register);
 M. Kleppmann et al., A highly-available move operation for replicated trees, IEEE TPDS 2021 (moves). Registers are those of
-`dotted_version_vector`, how replicas tell each other is `anti_entropy`.
+`dotted_version_vector`, and `anti_entropy` is how replicas tell each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Crdt(SyncProtocol):
     retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
-        """A replica."""
+        """Makes a replica."""
         return CrdtNode(host, self.retry)
 
 
@@ -45,13 +45,13 @@ class Name(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file's two registers; joined one by one."""
+    """A file's two registers, which are joined one by one."""
 
     name: Name
     contents: Register
 
     def joined(self, other: File) -> File:
-        """Commutative, associative, idempotent."""
+        """Joins two states; joining is commutative, associative and idempotent."""
         return File(max(self.name, other.name), self.contents.joined(other.contents))
 
 
@@ -68,7 +68,7 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
         self.at: dict[str, set[str]] = {}
 
     def paths(self, key: str) -> Iterable[str]:
-        """Where the file is."""
+        """Returns where the file is."""
         return (self.states[key].name.path,)
 
     def change(self, act: Act) -> list[str]:
@@ -81,7 +81,7 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
             return here
         if op.op in ("write", "append"):
             seen = self.states[here[0]].contents.versions[0].content if here else None
-            # A file that was deleted here comes back as itself: as a new one it would stand beside its old content elsewhere.
+            # A file that was deleted here comes back as itself, because as a new one it would stand beside its old content elsewhere.
             dead = sorted(self.at.get(op.path, set()).difference(here))
             key = here[0] if here else dead[0] if dead else self._create(op.path)
             for other in here[1:]:
@@ -144,28 +144,28 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
             self._tell_of_one_name(key, before)
 
     def _tell_of_one_name(self, key: str, others: Iterable[str]) -> None:
-        """Two files have come under one name: a conflict of their versions."""
+        """Tells of the conflict between the versions of two files that have come under one name."""
         for other in others:
             for a in self._shown(key):
                 for b in self._shown(other):
                     self.host.conflict(a.ops, b.ops)
 
     def summary(self, key: str) -> Summary:
-        """The move's stamp and the contents' context."""
+        """Returns the move's stamp and the contents' context."""
         file = self.states[key]
         return file.name.stamp, file.contents.context
 
     def lacks(self, key: str, summary: Summary) -> bool:
-        """Whether a move or a write was seen there and not here."""
+        """Returns whether a move or a write was seen there and not here."""
         mine = self.states.get(key)
         return mine is None or summary[0] > mine.name.stamp or not covers(mine.contents.context, summary[1])
 
     def state_bytes(self, state: File) -> int:
-        """Name and contents."""
+        """Returns the bytes of name and contents."""
         return RECORD_BYTES + len(state.name.path) + COUNTER_BYTES + state.contents.bytes
 
     def summary_bytes(self, summary: Summary) -> int:
-        """A stamp and a vector."""
+        """Returns the bytes of a stamp and a vector."""
         return COUNTER_BYTES * (1 + len(summary[1]))
 
     def _live(self, path: str) -> list[str]:
@@ -176,13 +176,13 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
         return [Shown(tuple(dict.fromkeys((*v.ops, *name.ops))), v.content) for v in contents.versions]
 
     def status(self) -> str:
-        """Conflict where a path shows several versions, waiting while a peer may lack something."""
+        """Says conflict where a path shows several versions, and waiting while a peer may lack something."""
         if any(len(versions) > 1 for versions in self.tree().values()):
             return "conflict"
         return "waiting" if self.is_waiting() else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """All versions of all files there, and the deletes known."""
+        """Shows all versions of all files there, and the deletes known."""
         found: list[Shown] = []
         for key in sorted(self.at.get(path, ())):
             found += self._shown(key)
@@ -192,19 +192,19 @@ class CrdtNode(AntiEntropyNode[File, Summary]):
         return tuple(found)
 
     def contents(self, place: str) -> Iterable[Content]:
-        """Those of all versions of a file."""
+        """Returns the contents of all versions of a file."""
         return [v.content for v in self.states[place].contents.versions]
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All paths with all versions of all files there."""
+        """Returns all paths with all versions of all files there."""
         states = self.states
         found = {path: tuple(v.content for key in sorted(keys) for v in states[key].contents.versions) for path, keys in self.at.items()}
         return {path: contents for path, contents in found.items() if contents}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether some peer wanted nothing after the last change of every file there."""
+        """Returns whether some peer wanted nothing after the last change of every file there."""
         return all(self.is_acked(key) for key in self._live(path))
 
     def metadata_bytes(self) -> int:
-        """Names and contexts of all files; deleted ones stay for ever."""
+        """Returns the bytes of names and contexts of all files; deleted ones stay for ever."""
         return sum(len(key) + len(file.name.path) + COUNTER_BYTES + file.contents.metadata_bytes for key, file in self.states.items())

@@ -1,8 +1,8 @@
 """A graph of snapshots, as git keeps it: histories part and are merged against what they had in common.
 
-Every change is a commit (a group is one commit: it appears whole or not at all). A client pushes its commits; the server moves its
-head only forward, to a commit that has the old head among its ancestors, and refuses otherwise. Refused, the client fetches, merges its
-head with the server's against their merge base, path by path and line by line, and pushes again. A conflict does not stop it: both
+Every change is a commit (a group is one commit, which appears whole or not at all). A client pushes its commits; the server moves its head
+only forward, to a commit that has the old head among its ancestors, and refuses otherwise. A client that is refused fetches, merges its
+head with the server's against their merge base, path by path and line by line, and pushes again. A conflict does not stop it, because both
 sides are kept under the path, and the next write there resolves them. A file renamed here and edited there is followed by its content.
 Nothing asks a clock.
 
@@ -38,11 +38,11 @@ class DagMerge(SyncProtocol):
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 
     def node(self, host: Host) -> Node:
-        """A clone with a working tree."""
+        """Makes a clone with a working tree."""
         return DagClient(host, self)
 
     def server(self, host: Host) -> Node:
-        """The bare repository."""
+        """Makes the bare repository."""
         return DagServer(host, self)
 
 
@@ -86,15 +86,15 @@ class DagServer(TellingServer):
             self.seen[peer] = head
 
     def news(self) -> Message:
-        """Which commit is the head."""
+        """Returns which commit is the head."""
         return Message("changed", self.head, HEADER_BYTES + ID_BYTES)
 
     def is_behind(self, peer: str) -> bool:
-        """Whether the client has not seen the head."""
+        """Returns whether the client has not seen the head."""
         return self.seen[peer] != self.head
 
     def metadata_bytes(self) -> int:
-        """A record for each commit."""
+        """Returns the bytes of one record per commit."""
         return sum(RECORD_BYTES + ID_BYTES * len(one.parents) for one in self.order)
 
 
@@ -260,7 +260,7 @@ class DagClient:
                 self.host.shows(kept.ops)
 
     def link(self, peer: str, up: bool) -> None:
-        """Back on line: asks whether the server has moved."""
+        """Asks whether the server has moved when the link is back."""
         self._up = up
         if up:
             self._stale, self._fetching, self._pushing = True, False, None
@@ -272,30 +272,30 @@ class DagClient:
         self._work()
 
     def status(self) -> str:
-        """Conflict where a path has several versions, waiting while the server may lack something."""
+        """Says conflict where a path has several versions, and waiting while the server may lack something."""
         if self.split:
             return "conflict"
         waits = self.unpushed or self.staged or self._stale or self._fetching or self._pushing is not None
         return "waiting" if waits else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """All versions at the path."""
+        """Shows all versions at the path."""
         return tuple(Shown(kept.ops, kept.content) for kept in self.files.get(path, ()))
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """The working tree."""
+        """Returns the working tree."""
         return {path: tuple(kept.content for kept in entry) for path, entry in self.files.items()}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether the server's tree has it as it is here."""
+        """Returns whether the server's tree has it as it is here."""
         return self.files.get(path) == self.upstream.tree.get(path)
 
     def metadata_bytes(self) -> int:
-        """A record for each commit, and the index of the working tree."""
+        """Returns the bytes of one record per commit, and of the index of the working tree."""
         commits = sum(RECORD_BYTES + ID_BYTES * len(one.parents) for one in self.history.values())
         return commits + sum(RECORD_BYTES + len(path) for path in self.files)
 
 
 def _merge_bytes(tree: Tree, own: set[str]) -> int:
-    """A merge costs its record and the contents that neither side had."""
+    """Returns the bytes of a merge, which are its record and the contents that neither side had."""
     return RECORD_BYTES + ID_BYTES + sum(k.content.size for path in own for k in tree.get(path) or ())

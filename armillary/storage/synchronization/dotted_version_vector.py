@@ -6,8 +6,8 @@ apart, which plain vectors cannot say, and a file costs one vector however many 
 versions: a write that it did not see survives it. A rename is a delete and a create; groups are not known to it.
 
 N. Preguiça et al., Brief announcement: efficient causality tracking in distributed storage systems with dotted version vectors, PODC 2012;
-P. S. Almeida et al., Scalable and accurate causality tracking for eventually consistent stores, DAIS 2014. How replicas tell each other is
-`anti_entropy`, our design.
+P. S. Almeida et al., Scalable and accurate causality tracking for eventually consistent stores, DAIS 2014. `anti_entropy` is how replicas
+tell each other and is our design.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DottedVersionVector(SyncProtocol):
     retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
-        """A replica."""
+        """Makes a replica."""
         return DottedNode(host, self.retry)
 
 
@@ -53,7 +53,7 @@ class Register(NamedTuple):
     gone: tuple[int, ...] = ()
 
     def joined(self, other: Register) -> Register:
-        """What both together have: commutative, associative, idempotent."""
+        """Returns what both together have; joining is commutative, associative and idempotent."""
         mine, theirs = dict(self.context), dict(other.context)
         here, there = {v.dot for v in self.versions}, {v.dot for v in other.versions}
         kept = [v for v in self.versions if v.dot in there or v.dot[1] > theirs.get(v.dot[0], 0)]
@@ -62,7 +62,7 @@ class Register(NamedTuple):
         return Register(context, tuple(sorted(kept, key=lambda v: v.dot)), tuple(sorted({*self.gone, *other.gone})))
 
     def replaced(self, dot: tuple[str, int], made: Iterable[Dotted], gone: tuple[int, ...] = ()) -> Register:
-        """All versions replaced by these, made here; `dot` is the last counter that was used."""
+        """Returns the register with all versions replaced by these, made here; `dot` is the last counter that was used."""
         context = dict(self.context) | {dot[0]: dot[1]}
         return Register(tuple(sorted(context.items())), tuple(made), gone)
 
@@ -124,50 +124,50 @@ class DottedNode(AntiEntropyNode[Register, Vector]):
         announce(self.host, mine, theirs, merged)
 
     def summary(self, key: str) -> Vector:
-        """The context: who has all of it lacks nothing."""
+        """Returns the context; whoever has all of it lacks nothing."""
         return self.states[key].context
 
     def lacks(self, key: str, summary: Vector) -> bool:
-        """Whether something was seen there and not here."""
+        """Returns whether something was seen there and not here."""
         return not covers(self.states.get(key, EMPTY).context, summary)
 
     def state_bytes(self, state: Register) -> int:
-        """Context and versions."""
+        """Returns the bytes of context and versions."""
         return RECORD_BYTES + state.bytes
 
     def summary_bytes(self, summary: Vector) -> int:
-        """A vector."""
+        """Returns the bytes of a vector."""
         return COUNTER_BYTES * len(summary)
 
     def status(self) -> str:
-        """Conflict where there are siblings, waiting while a peer may lack something."""
+        """Says conflict where there are siblings, and waiting while a peer may lack something."""
         if any(len(state.versions) > 1 for state in self.states.values()):
             return "conflict"
         return "waiting" if self.is_waiting() else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """All versions, and the deletes known."""
+        """Shows all versions, and the deletes known."""
         return shown(self.states.get(path, EMPTY))
 
     def contents(self, place: str) -> Iterable[Content]:
-        """Those of all versions at a path."""
+        """Returns the contents of all versions at a path."""
         return [v.content for v in self.states.get(place, EMPTY).versions]
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files with all versions."""
+        """Returns all files with all versions."""
         return {path: tuple(v.content for v in state.versions) for path, state in self.states.items() if state.versions}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether some peer wanted nothing after the last change here."""
+        """Returns whether some peer wanted nothing after the last change here."""
         return self.is_acked(path)
 
     def metadata_bytes(self) -> int:
-        """Contexts of all paths; deleted ones stay for ever."""
+        """Returns the bytes of the contexts of all paths; deleted ones stay for ever."""
         return sum(len(path) + state.metadata_bytes for path, state in self.states.items())
 
 
 def shown(state: Register) -> tuple[Shown, ...]:
-    """What a user sees of a register, and the deletes that it knows of."""
+    """Returns what a user sees of a register, and the deletes that it knows of."""
     deletes = (Shown(state.gone, None),) if state.gone else ()
     return (*(Shown(v.ops, v.content) for v in state.versions), *deletes)
 

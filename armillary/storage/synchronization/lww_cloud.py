@@ -1,8 +1,8 @@
 """Last writer wins, through a cloud: the newer time stamp stays, and the client's own clock makes the stamps.
 
 A watcher uploads changed files one by one, in no particular order, a while after they changed. An upload without an answer is sent again as
-a new operation, with a new stamp. After several failures the client forgets what it knew of the server and starts from a listing: what
-the server does not list is uploaded. Deletes are remembered for thirty days. A rename is a delete and a create. Errors go to a log; the
+a new operation, with a new stamp. After several failures the client forgets what it knew of the server and starts from a listing, and
+uploads what the server does not list. Deletes are remembered for thirty days. A rename is a delete and a create. Errors go to a log; the
 status says in sync.
 
 The time-stamp rule is the one of R. H. Thomas, A majority consensus approach to concurrency control for multiple copy databases, TODS 1979;
@@ -36,16 +36,16 @@ class LwwCloud(SyncProtocol):
     topology: ClassVar[Literal["star", "mesh"]] = "star"
 
     def node(self, host: Host) -> Node:
-        """A client."""
+        """Makes a client."""
         return LwwClient(host, self)
 
     def server(self, host: Host) -> Node:
-        """The cloud."""
+        """Makes the cloud."""
         return LwwServer(host, self)
 
 
 class Record(NamedTuple):
-    """What the server keeps of a path; `content` None: deleted. `ops` is the simulator's stamp."""
+    """What the server keeps of a path; `content` is None if it is deleted. `ops` is the simulator's stamp."""
 
     path: str
     mtime: float
@@ -65,14 +65,14 @@ class LwwServer(StarServer):
         super().__init__(host)
         self.how = how
         self.records: dict[str, Record] = {}
-        #: Server's own count and time of the change that each record came with.
+        #: The server's own count and time of the change that each record came with.
         self.changed: dict[str, tuple[int, float]] = {}
         self.count = 0
         #: Deletes, oldest first: when, the count that they came with, and the path.
         self._deletes: deque[tuple[float, int, str]] = deque()
 
     def receive(self, sender: str, message: Message) -> None:
-        """Uploads, requests for changes, and requests for the whole listing."""
+        """Takes uploads, requests for changes, and requests for the whole listing."""
         if message.kind == "upload":
             number, record = message.body
             held = self.records.get(record.path)
@@ -111,7 +111,7 @@ class LwwServer(StarServer):
                 del self.records[path], self.changed[path]
 
     def metadata_bytes(self) -> int:
-        """One record for each path, deleted ones too."""
+        """Returns the bytes of one record per path, deleted ones too."""
         return sum(RECORD_BYTES + len(path) for path in self.records)
 
 
@@ -122,7 +122,7 @@ class LwwClient:
         self.host, self.how = host, how
         self.files: dict[str, Record] = {}
         self.changed: set[str] = set()
-        #: Deleted here: kept only until the server has it.
+        #: What was deleted here, kept only until the server has it.
         self.deleted: dict[str, Record] = {}
         #: The stamp under which the server is thought to have each path.
         self.database: dict[str, float] = {}
@@ -167,7 +167,7 @@ class LwwClient:
             self.files[record.path] = record
 
     def _work(self) -> None:
-        """The next request, if none is under way: changes first, then one changed file, whichever the hash puts first."""
+        """Sends the next request if none is under way: changes first, then one changed file, whichever the hash puts first."""
         if self._waiting is not None or not self._up:
             return
         if self._stale:
@@ -194,7 +194,7 @@ class LwwClient:
         self.host.after(self.how.timeout, self._late, self._request)
 
     def _late(self, request: int) -> None:
-        """No answer in time: a failure. The next try is a new operation with a new stamp."""
+        """Takes a late answer for a failure. The next try is a new operation with a new stamp."""
         if self._waiting != request:
             return
         self._waiting = None
@@ -254,7 +254,7 @@ class LwwClient:
                     self.dirty[path] = self.host.now() - self.how.debounce
 
     def link(self, peer: str, up: bool) -> None:
-        """Back on line: asks what changed. After longer than the tombstones live, it starts from a listing."""
+        """Asks what changed when the link is back. After longer than the tombstones live, it starts from a listing."""
         self._up = up
         if up:
             if self.host.now() - self._left > 86400.0 * self.how.tombstone_days:
@@ -270,27 +270,27 @@ class LwwClient:
         self._work()
 
     def status(self) -> str:
-        """What it always says."""
+        """Says that it is in sync, as always."""
         return "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """The one version there is."""
+        """Shows the one version there is."""
         record = self.files.get(path)
         return (Shown(record.ops, record.content),) if record else ()
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files."""
+        """Returns all files."""
         return {path: (record.content,) for path, record in self.files.items() if record.content is not None}
 
     def contents(self, place: str) -> Iterable[Content]:
-        """The one that is at a path, if any."""
+        """Returns the one content at a path, if any."""
         record = self.files.get(place)
         return () if record is None or record.content is None else (record.content,)
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether the server is thought to have it; then its content may be evicted."""
+        """Returns whether the server is thought to have it; then its content may be evicted."""
         return path not in self.dirty and path in self.database
 
     def metadata_bytes(self) -> int:
-        """The database."""
+        """Returns the bytes of the database."""
         return sum(RECORD_BYTES + len(path) for path in self.database)

@@ -5,7 +5,7 @@ file synchronisation protocol; this is **our design** in its spirit. The store k
 (`versions`), a link moves sets of them (`link_register`).
 A group travels and appears whole. A delete is a version, and stays a head until everyone is known to have it. Several heads of a file are
 all shown.
-What it cannot do: an edit is not seen elsewhere during a partition, and a last COMMIT may stay in doubt until the link is back.
+It cannot show an edit elsewhere during a partition, and a last COMMIT may stay in doubt until the link is back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .replicas.versions import ID_BYTES, Item, Version, VersionStore, version
 from .world.protocol import RECORD_BYTES, Act, Content, Host, Message, Node, Shown, SyncProtocol, written
 
 _SOURCE = "arXiv 2602.19433, read as a test; the paper's claims are qualitative"
-#: Every built-in case in which somebody is cut off while others work: the claim is made for each.
+#: Every built-in case in which somebody is cut off while others work; the claim is made for each.
 _PARTITIONED = tuple(
     Kind(name) for name in ("pair", "laptop", "long-offline", "skewed-clocks", "flapping", "rename-storm", "evicting", "year")
 )
@@ -55,7 +55,7 @@ class TransactionalLink(SyncProtocol):
     )  # fmt: skip
 
     def node(self, host: Host) -> Node:
-        """A replica."""
+        """Makes a replica."""
         return LinkNode(host, self)
 
 
@@ -129,9 +129,9 @@ class LinkNode:
                     self.host.conflict(one.ops, other.ops)
 
     def _forget_deletes(self) -> None:
-        """A delete that is its file's only head goes once every replica has it and we have all that any of them had then.
+        """Forgets a delete that is its file's only head once every replica has it and we have all that any of them had then.
 
-        What a replica without a link to us has, we cannot know: while there is one, deletes stay.
+        We cannot know what a replica without a link to us has, so deletes stay while there is one.
         """
         log = self.store.log
         self._deletes += [log[i] for i in range(self._looked, len(log)) if log[i][1].content is None]
@@ -195,7 +195,7 @@ class LinkNode:
             self.host.after(self.how.retry, self._retry, peer)
 
     def _retry(self, peer: str) -> None:
-        """Repeats; decides nothing."""
+        """Repeats what is open and decides nothing."""
         self._retrying[peer] = False
         if not self._up[peer]:
             return
@@ -208,7 +208,7 @@ class LinkNode:
             self._pump(peer)
 
     def link(self, peer: str, up: bool) -> None:
-        """Down: the register stays as it is. Up: both ends ask for the other's."""
+        """Keeps the register as it is when the link goes down; when it comes up, both ends ask for the other's."""
         self._up[peer] = up
         if up:
             self._send(peer, self.links[peer].reconnect())
@@ -220,16 +220,16 @@ class LinkNode:
                 self._send(peer, link.again() if link.is_open else link.reconnect())
 
     def conflicts(self) -> list[str]:
-        """The paths under which several heads are shown."""
+        """Returns the paths under which several heads are shown."""
         return [path for path, contents in self.tree().items() if len(contents) > 1 or self._is_split(path)]
 
     def _is_split(self, path: str) -> bool:
-        """Whether a file that is there has another head, maybe a delete; the delete of another file at this path is no conflict."""
+        """Returns whether a file that is there has another head, maybe a delete; the delete of another file at this path is no conflict."""
         here = (self.store.versions[i] for i in self.store.at_path.get(path, ()))
         return any(len(self.store.heads[one.file]) > 1 for one in here if one.content is not None)
 
     def status(self) -> str:
-        """ "in sync" only if no link has anything open, both its ends have the same versions, and no file has two heads."""
+        """Says "in sync" only if no link has anything open, both its ends have the same versions, and no file has two heads."""
         if any(link.register.phase is Phase.COMMITTING for link in self.links.values()):
             return "in doubt"
         mine = self.store.counts
@@ -238,11 +238,11 @@ class LinkNode:
         return "conflict" if self.conflicts() else "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """All heads there, deletes too."""
+        """Shows all heads there, deletes too."""
         return tuple(Shown(v.ops, v.content) for v in self.store.shown(path))
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files with all heads."""
+        """Returns all files with all heads."""
         found: dict[str, tuple[Content, ...]] = {}
         for path, ids in self.store.at_path.items():
             contents = (self.store.versions[i].content for i in sorted(ids))
@@ -252,15 +252,15 @@ class LinkNode:
         return found
 
     def contents(self, place: str) -> Iterable[Content]:
-        """Those of the heads at a path."""
+        """Returns the contents of the heads at a path."""
         found = (self.store.versions[i].content for i in self.store.at_path.get(place, ()))
         return [content for content in found if content is not None]
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether some peer has all heads that are there."""
+        """Returns whether some peer has all heads that are there."""
         dots = [self.store.dots[i] for i in self.store.at_path.get(path, ())]
         return any(all(link.theirs.get(author, 0) >= number for author, number in dots) for link in self.links.values())
 
     def metadata_bytes(self) -> int:
-        """The graph: every version's record and parents; contents of old versions are not counted here."""
+        """Returns the bytes of the graph, every version's record and parents; contents of old versions are not counted."""
         return sum(RECORD_BYTES + ID_BYTES * len(v.parents) + len(v.path) for v in self.store.versions.values())

@@ -3,8 +3,8 @@
 A write joins the vectors of all siblings shown and counts its own replica up. On meeting another version, the one whose vector is smaller
 in every place goes; of two that are incomparable both stay, side by side. A rename is a delete and a create; groups are not known to it.
 
-D. S. Parker et al., Detection of mutual inconsistency in distributed systems, IEEE TSE 1983. How replicas tell each other is
-`anti_entropy`.
+D. S. Parker et al., Detection of mutual inconsistency in distributed systems, IEEE TSE 1983. `anti_entropy` is how replicas
+tell each other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ COUNTER_BYTES = 12
 
 @dataclass(frozen=True)
 class VersionVector(SyncProtocol):
-    """A vector for each file, concurrent versions kept as siblings (Parker et al., 1983)."""
+    """One vector per file, with concurrent versions kept as siblings (Parker et al., 1983)."""
 
     retry: float = parameter(10.0, "seconds after which what may not have arrived is listed again", range=(0.1, 3600.0))
 
     def node(self, host: Host) -> Node:
-        """A replica."""
+        """Makes a replica."""
         return VectorNode(host, self.retry)
 
 
 class Sibling(NamedTuple):
-    """One version of a file; `content` None: a delete."""
+    """One version of a file; `content` is None for a delete."""
 
     vector: Vector
     content: Content | None
@@ -50,7 +50,7 @@ Siblings = tuple[Sibling, ...]
 
 
 def covers(a: Vector, b: Vector) -> bool:
-    """Whether `a` has seen all that `b` has."""
+    """Returns whether `a` has seen all that `b` has."""
     if a == b:
         return True
     mine = dict(a)
@@ -58,7 +58,7 @@ def covers(a: Vector, b: Vector) -> bool:
 
 
 def join(vectors: Iterable[Vector]) -> dict[str, int]:
-    """The least vector that covers all of these."""
+    """Returns the least vector that covers all of these."""
     out: dict[str, int] = {}
     for vector in vectors:
         for replica, count in vector:
@@ -84,7 +84,7 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
             self._write(op.path, None, (act.number,))
         elif op.op == "rename":
             ops = tuple(dict.fromkeys((*(n for s in live for n in s.ops), act.number)))
-            # Two siblings counted up one after the other would look ordered: several keep the vectors that they have.
+            # Two siblings that are counted up one after the other would look ordered, so several keep the vectors that they have.
             alone = len(live) == 1
             moved = [Sibling(self._next(op.to) if alone else s.vector, s.content, (*s.ops, act.number)) for s in live]
             self._write(op.path, None, ops)
@@ -96,7 +96,7 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
         return [op.path]
 
     def _next(self, path: str) -> Vector:
-        """Above everything at `path`, and one more of our own."""
+        """Returns a vector above everything at `path`, with one more of our own."""
         self.own += 1
         vector = join(s.vector for s in self.states.get(path, ()))
         vector[self.host.name] = self.own
@@ -126,11 +126,11 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
                     self.host.conflict(s.ops, t.ops)
 
     def summary(self, key: str) -> tuple[Vector, ...]:
-        """The vectors of all siblings."""
+        """Returns the vectors of all siblings."""
         return tuple([s.vector for s in self.states[key]])
 
     def lacks(self, key: str, summary: tuple[Vector, ...]) -> bool:
-        """Whether one of the vectors is not covered here."""
+        """Returns whether one of the vectors is not covered here."""
         mine = self.states.get(key, ())
         for vector in summary:
             for s in mine:
@@ -141,15 +141,15 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
         return False
 
     def state_bytes(self, state: Siblings) -> int:
-        """All siblings."""
+        """Returns the bytes of all siblings."""
         return sum(s.bytes for s in state)
 
     def summary_bytes(self, summary: tuple[Vector, ...]) -> int:
-        """All vectors."""
+        """Returns the bytes of all vectors."""
         return COUNTER_BYTES * sum(map(len, summary))
 
     def status(self) -> str:
-        """Conflict where there are siblings, waiting while a peer may lack something."""
+        """Says conflict where there are siblings, and waiting while a peer may lack something."""
         if any(len(siblings) > 1 for siblings in self.states.values()):
             return "conflict"
         return "waiting" if self.is_waiting() else "in sync"
@@ -158,22 +158,22 @@ class VectorNode(AntiEntropyNode[Siblings, tuple[Vector, ...]]):
         return [s for s in self.states.get(path, ()) if s.content is not None]
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """All siblings, deletes too."""
+        """Shows all siblings, deletes too."""
         return tuple(Shown(s.ops, s.content) for s in self.states.get(path, ()))
 
     def contents(self, place: str) -> Iterable[Content]:
-        """Those of all siblings at a path."""
+        """Returns the contents of all siblings at a path."""
         return [s.content for s in self.states.get(place, ()) if s.content is not None]
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All files with all siblings."""
+        """Returns all files with all siblings."""
         found = {path: tuple(s.content for s in siblings if s.content is not None) for path, siblings in self.states.items()}
         return {path: contents for path, contents in found.items() if contents}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether some peer wanted nothing after the last change here."""
+        """Returns whether some peer wanted nothing after the last change here."""
         return self.is_acked(path)
 
     def metadata_bytes(self) -> int:
-        """Vectors of all paths; deleted ones stay for ever."""
+        """Returns the bytes of the vectors of all paths; deleted ones stay for ever."""
         return sum(len(p) + sum(RECORD_BYTES + COUNTER_BYTES * len(s.vector) for s in ss) for p, ss in self.states.items())

@@ -16,12 +16,12 @@ from armillary.errors import unknown
 
 from .world.schedule import Operation, Outage, Schedule, Spans
 
-#: Shares of the acts: edit, create, delete, rename, group; ours, with the reads beside them.
+#: Shares of the acts (edit, create, delete, rename, group), which are ours, and of the reads beside them.
 ACTS = ("edit", "create", "delete", "rename", "group")
 SHARES = (0.70, 0.10, 0.08, 0.07, 0.05)
 READS = 0.10
 NOTICE_S = 60.0
-#: Paths from which on a choice among all is made by trying.
+#: From this many paths on, a choice among all is made by trying.
 MANY = 8192
 HOUR, DAY = 3600.0, 86400.0
 
@@ -96,7 +96,7 @@ class _Users:
         return t
 
     def _group(self, t: float, who: str) -> float:
-        """A commit: some files known, some new, a tenth of a second each."""
+        """Draws a commit of some known and some new files, a tenth of a second each."""
         low, high = self.habits.group
         many = int(self.rng.integers(low, high + 1))
         self.counter += 1
@@ -136,7 +136,7 @@ class _Users:
         return by == who or born <= until
 
     def _pick(self, t: float, who: str) -> str:
-        """Half the time a file this user had lately, else Zipf(1.0) over all that it knows; nothing when it knows none."""
+        """Picks a file that this user had lately half the time, else one by Zipf(1.0) of all it knows; nothing when it knows none."""
         until = min(t, self.away[who].begun(t)) - NOTICE_S
         rng, born = self.rng, self.born
         mine = [path for path in self.recent[who] if path in born and (born[path][1] == who or born[path][0] <= until)]
@@ -147,7 +147,7 @@ class _Users:
             if self._is_known(path, who, until):
                 return path
         if len(self.ranks) > MANY:
-            # At least a third of them live: uniform over those that are known, without a look at each.
+            # At least a third of them live, so this is uniform over those that are known without a look at each.
             for u in rng.random(1000):
                 path = self.ranks[int(len(self.ranks) * u)]
                 if self._is_known(path, who, until):
@@ -165,7 +165,7 @@ CASES = (
 
 
 def generate(name: str, rng: np.random.Generator, edits: int, replicas: int = 3) -> Schedule:
-    """The schedule of a built-in case with this many acts; `replicas` counts for `year` alone."""
+    """Draws the schedule of a built-in case with this many acts; `replicas` counts for `year` alone."""
     if name not in CASES:
         raise unknown("case", name, CASES)
     files = max(10, min(300, edits // 7))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy.stats import poisson
@@ -20,56 +18,46 @@ IDEAL = {
 ONE_HASH = {0.9: 6.0e-2, 0.95: 7.9e-2}
 
 
-def keys_of(distribution: str, seed: int, count: int = 4_000_000) -> np.ndarray:
+def keys_of(distribution: str, seed: int, count: int, dtype: str = "uint32") -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return rng.permutation(bits_of(distinct_keys(distribution, "uint32", count, rng)))
+    return rng.permutation(bits_of(distinct_keys(distribution, dtype, count, rng)))
 
 
 def near(found: float, ideal: float) -> bool:
     return abs(found / ideal - 1) <= (0.10 if ideal >= 1e-3 else 0.40)
 
 
-@pytest.mark.parametrize("distribution", ["uniform", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dense", "clustered"))])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_failures_are_those_of_independent_hashes(distribution: str, seed: int) -> None:
-    keys = keys_of(distribution, seed)
+@pytest.mark.parametrize(
+    ("distribution", "seed", "count"),
+    [("uniform", 0, 1_000_000),
+     *(pytest.param(name, seed, 4_000_000, marks=pytest.mark.slow) for name in ("uniform", "dense", "clustered") for seed in range(3))],
+)  # fmt: skip
+def test_failures_are_those_of_independent_hashes(distribution: str, seed: int, count: int) -> None:
+    keys = keys_of(distribution, seed, count)
     for load, by_share in IDEAL.items():
         for share, ideal in by_share.items():
-            technique = ThreeHash() if share == 1 else Simd3(primary=share)
-            found = technique.failure_rate(keys, load)
+            found = (ThreeHash() if share == 1 else Simd3(primary=share)).failure_rate(keys, load)
             assert near(found, ideal), f"load {load}, primary {share}: {found:.2e} for {ideal:.1e}"
         assert near(OneHash().failure_rate(keys, load), ONE_HASH[load])
 
 
-@pytest.mark.parametrize("load", [0.6, 0.8, 0.9, 0.95])
-def test_one_hash_has_its_closed_form(load: float) -> None:
-    # E[(X - 16)+] / (16 L) with X ~ Poisson(16 L); below 0.6 two million keys fail too rarely to tell 3 %.
-    mean = 16 * load
-    x = np.arange(17, 200)
-    expected = float(((x - 16) * poisson.pmf(x, mean)).sum() / mean)
-    found = OneHash().failure_rate(keys_of("uniform", 5, 2_000_000), load)
-    assert found == pytest.approx(expected, rel=0.03)
-
-
-def test_failures_in_buckets_of_eight_follow_the_same_law() -> None:
-    rng = np.random.default_rng(2)
-    keys = bits_of(distinct_keys("uniform", "uint64", 1_000_000, rng))
-    mean = 8 * 0.9
-    x = np.arange(9, 100)
-    assert OneHash().failure_rate(keys, 0.9) == pytest.approx(float(((x - 8) * poisson.pmf(x, mean)).sum() / mean), rel=0.03)
+@pytest.mark.parametrize(("dtype", "lanes", "load"), [*(("uint32", 16, load) for load in (0.6, 0.8, 0.9, 0.95)), ("uint64", 8, 0.9)])
+def test_one_hash_has_its_closed_form(dtype: str, lanes: int, load: float) -> None:
+    # E[(X - b)+] / (b L) with X ~ Poisson(b L); below 0.6 two million keys fail too rarely to tell 3 %.
+    mean = lanes * load
+    x = np.arange(lanes + 1, 200)
+    expected = float(((x - lanes) * poisson.pmf(x, mean)).sum() / mean)
+    assert OneHash().failure_rate(keys_of("uniform", 5, 2_000_000, dtype), load) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("load", [0.8, 0.85, 0.9, 0.95])
-def test_simd3_fails_least_of_the_layouts(load: float) -> None:
+def test_simd3_fails_least_of_the_layouts_and_two_choices_even_less(load: float) -> None:
     keys = keys_of("uniform", 1, 1_000_000)
     rivals = [technique.failure_rate(keys, load) for technique in (OneHash(), TwoHash(), ThreeHash(), ThreeRegions())]
-    assert Simd3().failure_rate(keys, load) < min(rivals)
+    simd3, two_choice = (Simd3(insert=insert).failure_rate(keys, load) for insert in ("first-fit", "two-choice"))
+    assert simd3 < min(rivals)
+    assert two_choice < simd3 or load < 0.95
     assert rivals[0] > rivals[1] > rivals[2]
-
-
-def test_two_choices_fail_even_less() -> None:
-    keys = keys_of("uniform", 1, 1_000_000)
-    assert Simd3(insert="two-choice").failure_rate(keys, 0.95) < Simd3().failure_rate(keys, 0.95)
 
 
 def test_cuckoo_displaces_where_others_fail() -> None:
@@ -103,4 +91,4 @@ def test_the_ideal_figures_are_what_a_plain_simulation_gives() -> None:
         if free:
             full[free[0]] += 1
     assert failed / keys == pytest.approx(IDEAL[0.9][1], rel=0.25)
-    assert math.isclose(full.sum() + failed, keys)
+    assert full.sum() + failed == keys

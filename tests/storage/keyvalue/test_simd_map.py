@@ -52,9 +52,8 @@ class Behaviour(RuleBasedStateMachine):
     @initialize(count=st.integers(0, 3))
     def begin(self, count: int) -> None:
         self.pool = np.array(awkward(self.dtype), self.dtype)
-        self.map = SimdMap(
-            self.pool[:count], np.arange(count, dtype=np.uint32), 0.97, insert="two-choice" if self.two_choice else "first-fit"
-        )
+        insert = "two-choice" if self.two_choice else "first-fit"
+        self.map = SimdMap(self.pool[:count], np.arange(count, dtype=np.uint32), 0.97, insert=insert)
         self.model = {canonical(k): i for i, k in enumerate(self.pool[:count].tolist())}
         self.clock = 100
 
@@ -97,17 +96,11 @@ TestFloat32 = machine("float32", False)
 TestFloat64TwoChoice = machine("float64", True)
 
 
-def of_bucket(index: SimdMap, bucket: int, count: int) -> np.ndarray:
-    """Keys whose first candidate is this bucket."""
-    some = np.arange(1, 200_000, dtype=index._keys.dtype)
-    first = np.array([kernels.candidate(index._layout, 0, k) for k in some[:5000]]) if len(index._layout) else np.zeros(0)
-    return some[:5000][first == bucket][:count]
-
-
 def test_a_key_pushed_out_of_its_first_bucket_is_found_after_a_neighbour_left() -> None:
     index = SimdMap(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
     index._allocate(20)
-    keys = of_bucket(index, 3, 17)
+    some = np.arange(1, 5000, dtype=np.uint32)
+    keys = some[[kernels.candidate(index._layout, 0, key) == 3 for key in some]][:17]
     assert len(keys) == 17
     index.insert_many(keys, keys)
     pushed = keys[16]

@@ -7,17 +7,17 @@ import zlib
 import numpy as np
 import pytest
 
-from armillary.storage.metadata import Ext4, Mdsec, Nova, WorkBuilder, granules
+from armillary.storage.metadata import Ext4, Mdsec, Nova, WorkBuilder, device, generate, granules, simulate
 from armillary.storage.metadata.record_groups.groups import DEPTH
 from armillary.storage.metadata.record_groups.inspection import Reader, check, directories
-from armillary.storage.metadata.record_groups.records import crc, name_hash
-from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, STAT, UNLINK
+from armillary.storage.metadata.record_groups.records import crc, hash_names, name_hash
+from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, STAT, UNLINK
 
 GRANULE = 4096
 
 
 def _directory_of(files: int, others: int = 0) -> tuple[WorkBuilder, int]:
-    """A directory of so many files, created in turn with those of other directories, each by the next client."""
+    """Builds a directory of this many files, which are created in turn with those of other directories, each by the next client."""
     builder = WorkBuilder()
     top = builder.add(MKDIR, 1, b"top")
     folders = [builder.add(MKDIR, top, b"d%d" % i) for i in range(1 + others)]
@@ -44,24 +44,15 @@ def test_the_checksum_is_crc32():
     assert int(crc(data, 0, 64, 7)) == zlib.crc32(without.tobytes())
 
 
-def test_150_files_are_ten_granules():
-    """(a)"""
+def test_150_files_are_ten_granules_and_scattered_in_nova():
     builder, _ = _directory_of(150, others=15)
-    _, accesses = _listing(Mdsec(), builder)
-    assert len(granules(accesses, GRANULE)) == 10
-
-
-def test_150_files_are_scattered_in_nova():
-    """(a): sixteen directories filled in turn by sixteen CPUs put two of a directory's inodes into each table page."""
-    builder, _ = _directory_of(150, others=15)
-    _, accesses = _listing(Nova(cpus=16), builder)
-    assert len(granules(accesses, GRANULE)) >= 60
+    assert len(granules(_listing(Mdsec(), builder)[1], GRANULE)) == 10
+    # Sixteen CPUs fill sixteen directories in turn, so each page of an inode table holds two inodes of a directory.
+    assert len(granules(_listing(Nova(cpus=16), builder)[1], GRANULE)) >= 60
 
 
 def test_150_files_are_two_blocks_and_ten_inode_blocks_in_ext4():
-    """(a)"""
-    builder, _folder = _directory_of(150)
-    work = builder.build()
+    work = _directory_of(150)[0].build()
     engine = Ext4(page_cache=0.01).start(work, 1 << 20)
     engine.load()
     engine.state.frame_of[:] = 0
@@ -76,20 +67,14 @@ def test_150_files_are_two_blocks_and_ten_inode_blocks_in_ext4():
 
 
 def test_the_sixteenth_child_opens_a_second_group_of_the_same_extent():
-    """(b)"""
-    places = {}
-    for files in (15, 16):
-        builder, _folder = _directory_of(files)
-        _engine, accesses = _listing(Mdsec(), builder)
-        places[files] = sorted(granules(accesses, GRANULE))
-    assert len(places[15]) == 1
-    assert len(places[16]) == 2
-    assert places[16][1] - places[16][0] == 1
+    fifteen, sixteen = (sorted(granules(_listing(Mdsec(), _directory_of(files)[0])[1], GRANULE)) for files in (15, 16))
+    assert len(fifteen) == 1
+    assert len(sixteen) == 2
+    assert sixteen[1] - sixteen[0] == 1
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_forty_tiny_directories_share_ten_granules(in_turn):
-    """(c)"""
     builder = WorkBuilder()
     folders = [builder.add(MKDIR, 1, b"d%02d" % i) for i in range(40)]
     order = [(f, k) for k in range(3) for f in folders] if in_turn else [(f, k) for f in folders for k in range(3)]
@@ -106,36 +91,8 @@ def test_forty_tiny_directories_share_ten_granules(in_turn):
     assert check(engine.space, 4096, int(engine.layout.m[0]), 16) == []
 
 
-@pytest.mark.parametrize("length", [1, 139, 140, 141, 255])
-def test_names_of_every_length(length):
-    """(f)"""
-    builder = WorkBuilder()
-    folder = builder.add(MKDIR, 1, b"d")
-    names = [bytes([200 + i]) * length for i in range(20)]
-    for name in names:
-        builder.add(CREATE, folder, name, size=length)
-    builder.load_ends()
-    for name in names:
-        builder.add(STAT, folder, name)
-    work = builder.build()
-    engine = Mdsec().start(work, 1 << 20)
-    engine.load()
-    engine.do(work.loaded, len(work.ops))
-    assert not engine.status.any()
-    assert {name for directory, name in engine.tree() if directory == folder} == set(names)
-
-
-def test_equal_fingerprints_are_told_apart():
-    """(g)"""
-    candidates = [b"%07d" % i for i in range(1_290_000)]
-    text = np.frombuffer(bytearray(b"".join(candidates)), np.uint8)
-    from armillary.storage.metadata.record_groups.records import hash_names
-
-    hashes = np.zeros(len(candidates), np.uint64)
-    hash_names(text, np.arange(len(candidates) + 1) * 7, hashes)
-    names = [candidates[i] for i in np.flatnonzero((hashes & np.uint64(255)) == 0x5A)[:5000]]
-    assert len(names) == 5000
-    assert int(name_hash(text, 0, 7)) == int(hashes[0])
+def _holding(names):
+    """Creates files of these names in one directory, looks each of them up, and returns the engine and the directory."""
     builder = WorkBuilder()
     folder = builder.add(MKDIR, 1, b"d")
     ids = {name: builder.add(CREATE, folder, name) for name in names}
@@ -148,14 +105,28 @@ def test_equal_fingerprints_are_told_apart():
     engine.do(work.loaded, len(work.ops))
     assert not engine.status.any()
     assert {name: found[0] for (directory, name), found in engine.tree().items() if directory == folder} == ids
-    assert engine.layout.dirs[engine.layout.row[folder], DEPTH] >= 4
     assert check(engine.space, 4096, int(engine.layout.m[0]), 16) == []
+    return engine, folder
+
+
+@pytest.mark.parametrize("length", [1, 139, 140, 141, 255])
+def test_names_of_every_length(length):
+    _holding([bytes([200 + i]) * length for i in range(20)])
+
+
+def test_equal_fingerprints_are_told_apart():
+    candidates = [b"%07d" % i for i in range(1_290_000)]
+    text = np.frombuffer(bytearray(b"".join(candidates)), np.uint8)
+    hashes = np.zeros(len(candidates), np.uint64)
+    hash_names(text, np.arange(len(candidates) + 1) * 7, hashes)
+    names = [candidates[i] for i in np.flatnonzero((hashes & np.uint64(255)) == 0x5A)[:5000]]
+    assert len(names) == 5000
+    assert int(name_hash(text, 0, 7)) == int(hashes[0])
+    engine, folder = _holding(names)
+    assert engine.layout.dirs[engine.layout.row[folder], DEPTH] >= 4
 
 
 def test_one_handler_and_sixteen_give_the_same_tree():
-    """(h)"""
-    from armillary.storage.metadata import generate
-
     work = generate("mixed", np.random.default_rng(5), 3000, 6000)
     trees = []
     for handlers in (1, 16):
@@ -168,9 +139,6 @@ def test_one_handler_and_sixteen_give_the_same_tree():
 
 
 def test_on_small_granules_the_advantage_is_gone():
-    """(i)"""
-    from armillary.storage.metadata import device, generate, simulate
-
     work = generate("mixed", np.random.default_rng(5), 5000, 10000)
     found = {}
     for name, technique in (("nova", Nova()), ("mdsec", Mdsec())):
@@ -198,15 +166,13 @@ def test_a_create_is_two_fences_and_an_unlink_one():
     builder, folder = _directory_of(20)
     builder.add(CREATE, folder, b"new")
     builder.add(UNLINK, folder, b"new")
-    builder.add(RENAME, folder, b"file.000001", to=(folder, b"other"))
     work = builder.build()
     engine = Mdsec().start(work, 1 << 20)
     engine.load()
     engine.do(work.loaded)
-    created = [a for a in engine.do(work.loaded + 1) if a.kind == "write"]
-    assert [(a.length, a.fence) for a in created] == [(256, True), (64, True)]
-    removed = [a for a in engine.do(work.loaded + 2) if a.kind == "write"]
-    assert [(a.length, a.fence) for a in removed] == [(64, True)]
+    created, removed = ([(a.length, a.fence) for a in engine.do(work.loaded + i) if a.kind == "write"] for i in (1, 2))
+    assert created == [(256, True), (64, True)]
+    assert removed == [(64, True)]
 
 
 def test_splits_leave_full_groups():

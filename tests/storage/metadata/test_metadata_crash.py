@@ -33,11 +33,9 @@ def _after_recovery(image):
     groups = len(space) // 4096
     layout = new_layout(4096, groups=groups, ids=256, directories=256, handlers=HANDLERS, tiny=3, chain=1, extent=2, space=space)
     recover(layout, HANDLERS, np.zeros((4096, 2), np.int64), "image")
-    faults = check(space, 4096, int(layout.m[0]), HANDLERS)
-    assert faults == []
+    assert check(space, 4096, int(layout.m[0]), HANDLERS) == []
     tree = {(r.parent, r.name): r.id for r in walk(space, layout.m, HANDLERS)}
-    by_index = {(int(layout.place[number]) >= 0) for number in tree.values()}
-    assert by_index <= {True}
+    assert all(layout.place[number] >= 0 for number in tree.values())
     return tree
 
 

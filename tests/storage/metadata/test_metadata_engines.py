@@ -6,57 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from random_operations import add_random
 
 from armillary.errors import InputError
 from armillary.storage.metadata import Device, WorkBuilder, device, generate, read_work, simulate
 from armillary.storage.metadata.arena import metadata
 from armillary.storage.metadata.simulation.engine import ENOENT, Engine, plain_batch
-from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, STAT, UNLINK
+from armillary.storage.metadata.workload import CREATE, MKDIR, READDIRPLUS, RENAME, RMDIR, SETATTR, SIZE, STAT, UNLINK
 
 ENGINES = ("ext4", "nova", "kv", "mdsec")
 NAMES = [b"a", b"\xff\xfe", b"c" * 140, b"d" * 141, *(b"n%d" % i for i in range(30))]
-
-
-def _random_work(seed: int, steps: int):
-    rng = np.random.default_rng(seed)
-    builder = WorkBuilder()
-    directories, sizes = [1], {}
-    while len(builder._ops) < steps:
-        directory = int(rng.choice(directories))
-        name = NAMES[int(rng.integers(len(NAMES)))]
-        child = builder.find(directory, name)
-        kind = int(
-            rng.choice([CREATE, MKDIR, UNLINK, RMDIR, RENAME, SETATTR, STAT, READDIRPLUS], p=[0.4, 0.05, 0.2, 0.02, 0.13, 0.1, 0.05, 0.05])
-        )
-        size, client = int(rng.integers(1, 10**9)), int(rng.integers(0, 64))
-        if kind == READDIRPLUS:
-            builder.add(kind, directory)
-        elif kind in (CREATE, MKDIR):
-            if child is None:
-                number = builder.add(kind, directory, name, size=size, client=client)
-                sizes[number] = size
-                if kind == MKDIR:
-                    directories.append(number)
-        elif child is None:
-            continue
-        elif kind == RENAME:
-            to = (int(rng.choice(directories)), NAMES[int(rng.integers(len(NAMES)))])
-            target = builder.find(*to)
-            if builder.is_directory(child) or (target is not None and builder.is_directory(target)):
-                continue
-            builder.add(kind, directory, name, to=to)
-        elif kind in (UNLINK, RMDIR):
-            folder = builder.is_directory(child)
-            if folder != (kind == RMDIR) or (folder and builder.children(child)):
-                continue
-            builder.add(kind, directory, name)
-            if folder:
-                directories.remove(child)
-        else:
-            builder.add(kind, directory, name, size=size)
-            if kind == SETATTR:
-                sizes[child] = size
-    return builder, sizes
+#: How often each operation is drawn.
+SHARES = {CREATE: 0.4, MKDIR: 0.05, UNLINK: 0.2, RMDIR: 0.02, RENAME: 0.13, SETATTR: 0.1, STAT: 0.05, READDIRPLUS: 0.05}
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -64,8 +25,11 @@ def _random_work(seed: int, steps: int):
 @example(seed=6731, steps=687)  # a directory's log is cleaned after its attributes were set
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 1500))
 def test_the_bytes_hold_the_tree(name, seed, steps):
-    builder, sizes = _random_work(seed, steps)
+    builder, directories, rng = WorkBuilder(), [1], np.random.default_rng(seed)
+    while len(builder._ops) < steps:
+        add_random(builder, directories, rng, NAMES, SHARES)
     work = builder.build()
+    sizes = {op[3]: int(work.attributes[op[7], SIZE]) for op in work.ops.tolist() if op[0] in (CREATE, MKDIR, SETATTR)}
     engine = metadata.make(name).start(work, 1 << 16)
     engine.do(0, len(work.ops))
     assert not engine.status.any()
@@ -109,7 +73,7 @@ def test_missing_names_are_errors_and_change_nothing(name):
 
 
 class _Scripted(Engine):
-    """Plays back given accesses: (offset, length, kind) for each operation."""
+    """An engine that plays back given accesses, (offset, length, kind) for each operation."""
 
     def __init__(self, work, script, **job):
         super().__init__(work)
@@ -119,11 +83,8 @@ class _Scripted(Engine):
     def step(self, first, last):
         rows = [(offset, length | kind << 32) for op in self.script[first:last] for offset, length, kind in op]
         ends = np.cumsum([len(op) for op in self.script[first:last]])
-        return (
-            last,
-            np.array(rows, np.int64).reshape(-1, 2),
-            plain_batch(ends, first, *(self.job[k] for k in ("home", "lock", "software_us", "serial_us"))),
-        )
+        job = (self.job[k] for k in ("home", "lock", "software_us", "serial_us"))
+        return last, np.array(rows, np.int64).reshape(-1, 2), plain_batch(ends, first, *job)
 
 
 def _played(script, *, clients=1, handlers=1, cache=16, fills=16, **job):
@@ -144,10 +105,8 @@ def test_a_miss_a_hit_and_further_lines_by_hand():
 
 
 def test_the_least_recently_used_granule_leaves():
-    script = [[(4096 * g, 64, 0)] for g in (0, 1, 0, 2, 0, 1)]
-    found = _played(script, cache=2)
-    missed = (found.latency_us > 30).tolist()
-    assert missed == [True, True, False, True, False, True]
+    found = _played([[(4096 * g, 64, 0)] for g in (0, 1, 0, 2, 0, 1)], cache=2)
+    assert (found.latency_us > 30).tolist() == [True, True, False, True, False, True]
 
 
 def test_a_dirty_granule_is_written_back_before_its_frame_is_used():
@@ -158,11 +117,9 @@ def test_a_dirty_granule_is_written_back_before_its_frame_is_used():
 
 
 def test_fills_wait_for_a_slot_and_readers_for_a_fill_under_way():
-    apart = [[(4096 * i, 64, 0)] for i in range(3)]
-    assert sorted(_played(apart, clients=3, handlers=3, fills=1).latency_us) == pytest.approx([35.7, 60.7, 85.7])
-    assert sorted(_played(apart, clients=3, handlers=3, fills=3).latency_us) == pytest.approx([35.7, 35.7, 35.7])
-    same = [[(0, 64, 0)] for _ in range(3)]
-    assert sorted(_played(same, clients=3, handlers=3, fills=1).latency_us) == pytest.approx([35.7, 35.7, 35.7])
+    apart, same = [[(4096 * i, 64, 0)] for i in range(3)], [[(0, 64, 0)]] * 3
+    for script, fills, expected in ((apart, 1, [35.7, 60.7, 85.7]), (apart, 3, [35.7] * 3), (same, 1, [35.7] * 3)):
+        assert sorted(_played(script, clients=3, handlers=3, fills=fills).latency_us) == pytest.approx(expected)
 
 
 def test_hints_overlap_fills():
@@ -179,13 +136,11 @@ def test_handlers_locks_and_the_global_lock_serialise():
     assert _played(free, clients=4, handlers=1, software_us=2.0).latency_us.max() == pytest.approx(18)
     assert _played(free, **{**together, "home": 2}).latency_us.max() == pytest.approx(18)
     assert _played(free, **together, serial_us=3.0).latency_us.max() == pytest.approx(10 + 2 + 4 * 3)
-    busy = [[(0, 64, 0)]] + [[(0, 64, 0)] for _ in range(3)]
-    assert _played(busy, **together, lock=0).latency_us.max() == pytest.approx(10 + 2 + 25 + 4 * 0.7)
+    assert _played([[(0, 64, 0)]] * 4, **together, lock=0).latency_us.max() == pytest.approx(10 + 2 + 25 + 4 * 0.7)
 
 
 def test_a_handoff_moves_the_operation():
-    script = [[(1, 0, 8), (0, 0, 8)], []]
-    found = _played(script, clients=2, handlers=2, home=0, software_us=1.0)
+    found = _played([[(1, 0, 8), (0, 0, 8)], []], clients=2, handlers=2, home=0, software_us=1.0)
     # The first leaves handler 0 for 0.4 µs, then waits behind the second.
     assert sorted(found.latency_us) == pytest.approx([12.0, 12.0])
 
@@ -242,26 +197,19 @@ def _trace(tmp_path, text):
 
 
 def test_a_trace_is_read(tmp_path):
-    path = _trace(
-        tmp_path,
-        "0,a,stat,/data/x,\n1,b,create,/data/new/y,\n1,b,rename,/data/new/y,/data/z\n2,a,readdirplus,/data,\n3,a,unlink,/data/x,\n",
-    )
-    work = read_work(path)
+    rows = "0,a,stat,/data/x,\n1,b,create,/data/new/y,\n1,b,rename,/data/new/y,/data/z\n2,a,readdirplus,/data,\n3,a,unlink,/data/x,\n"
+    work = read_work(_trace(tmp_path, rows))
     engine = metadata.make("kv").start(work, 1 << 16)
     engine.do(0, len(work.ops))
     assert not engine.status.any()
     assert {name for _, name in engine.tree()} == {b"data", b"new", b"z"}
-    import polars as pl
-
-    pl.read_csv(path).write_parquet(tmp_path / "ops.parquet")
-    assert (read_work(tmp_path / "ops.parquet").ops == work.ops).all()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("0,a,unlink,/x,\n1,a,stat,/x,\n", "ops.csv:3: stat .*no such file"), ("1,a,stat,/x,\n0,a,stat,/x,\n", "ops.csv:3.*after 1"),
-     ("0,a,fly,/x,\n", 'ops.csv:2: column "op": found "fly"; expected one of lookup'), ("0,a,stat,/a/../b,\n", "neither"), ("0,a,rename,/a,\n", "path2"), ("x,a,stat,/a,\n", "seconds"), ("", "found no rows"),
-     ("0,a,create,/x,\n1,a,create,/x,\n", "exists"), ("0,a,stat,/,\n", "root"), ("0,a,stat,/" + "y" * 256 + ",\n", "256 bytes")],
+    [("0,a,unlink,/x,\n1,a,stat,/x,\n", "ops.csv:3: stat .*no such file"), ("0,a,fly,/x,\n", 'column "op": found "fly"; expected one of lookup'),
+     ("0,a,stat,/a/../b,\n", "neither"), ("0,a,rename,/a,\n", "path2"), ("0,a,create,/x,\n1,a,create,/x,\n", "exists"), ("0,a,stat,/,\n", "root"),
+     ("0,a,stat,/" + "y" * 256 + ",\n", "256 bytes")],
 )  # fmt: skip
 def test_bad_traces_are_refused(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
@@ -280,12 +228,8 @@ def test_mdtest_descriptions(tmp_path):
     work = read_work(path)
     assert len(work.directories) == 1 + 3 + 9
     assert (work.ops[:, 0] == CREATE).sum() == 120
-    for text, message in (
-        ("mdtest -q 3", "unknown option"),
-        ("mdtest -n", "whole number"),
-        ("mdtest -n 0", "items"),
-        ("-I 9 -z 20 -b 9", "directories"),
-    ):
+    wrong = {"mdtest -q 3": "unknown option", "mdtest -n": "whole number", "mdtest -n 0": "items", "-I 9 -z 20 -b 9": "directories"}
+    for text, message in wrong.items():
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_work(path)

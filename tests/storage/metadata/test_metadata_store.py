@@ -7,24 +7,23 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from armillary.errors import InputError
 from armillary.storage.metadata import MetadataStore, advise
 
-names = st.one_of(
-    st.sampled_from([b"a", b"b", b"c" * 140, b"d" * 141, b"e" * 255, b"\xff\x80"]), st.integers(0, 40).map(lambda i: b"n%d" % i)
-)
+names = st.sampled_from([b"a", b"b", b"c" * 140, b"d" * 141, b"e" * 255, b"\xff\x80"]) | st.integers(0, 40).map(lambda i: b"n%d" % i)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model is {(directory, name): (id, size)}."""
+    """A store beside its model, which is {(directory, name): (id, size)}."""
 
     folder: str = ""
 
@@ -42,11 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
     def create(self, at, wanted, size):
         directory = self.directories[at % len(self.directories)]
         fresh = [name for name in wanted if (directory, name) not in self.model]
-        taken = len(fresh) < len(wanted)
-        if taken:
-            with pytest.raises(InputError, match="exists"):
-                self.store.create_many(directory, wanted, {"size": size})
-        else:
+        with pytest.raises(InputError, match="exists") if len(fresh) < len(wanted) else nullcontext():
             self.store.create_many(directory, wanted, {"size": size})
         for name, number in zip(fresh, self.store.lookup_many(directory, fresh).tolist(), strict=True):
             self.model[directory, name] = number, size
@@ -136,11 +131,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 def test_it_behaves_as_a_dict(tmp_path):
     StoreMachine.folder = str(tmp_path)
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(
-        StoreMachine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
-    )
+    run_state_machine_as_test(StoreMachine, settings=settings(max_examples=10, stateful_step_count=30))
 
 
 def test_large_directories_grow_split_and_come_back(tmp_path):
@@ -224,10 +215,9 @@ def test_bad_names_are_refused(tmp_path, name):
 
 
 def test_bad_calls_are_refused(tmp_path):
-    with pytest.raises(InputError, match="granule"):
-        MetadataStore(tmp_path / "s", granule=3000)
-    with pytest.raises(InputError, match="handlers"):
-        MetadataStore(tmp_path / "s", handlers=0)
+    for name, value in (("granule", 3000), ("handlers", 0)):
+        with pytest.raises(InputError, match=name):
+            MetadataStore(tmp_path / "s", **{name: value})
     store = MetadataStore(tmp_path / "s")
     for call in (
         lambda: store.create_many(77, ["a"]), lambda: store.readdirplus(2), lambda: store.stat_many([5]), lambda: store.unlink_many(1, ["a"]),

@@ -8,9 +8,20 @@ import pytest
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
-    """Both empty."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    a.mkdir()
-    b.mkdir()
+def a(tmp_path: Path) -> Path:
+    """Makes the left directory."""
+    (tmp_path / "a").mkdir()
+    return tmp_path / "a"
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    """Makes the right directory."""
+    (tmp_path / "b").mkdir()
+    return tmp_path / "b"
+
+
+@pytest.fixture
+def pair(a: Path, b: Path) -> tuple[Path, Path]:
+    """Makes both."""
     return a, b

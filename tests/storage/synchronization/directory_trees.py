@@ -1,4 +1,4 @@
-"""What the directory tests share: a round between two directories, and what lies below a root without its state."""
+"""The directory tests share a round between two directories, and a look at what lies below a root without its state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATE = ".armillary-sync"
 
 
 def tree(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
-    """Everything below a root but its state: kind, permissions, content."""
+    """Returns kind, permissions and content of everything below a root but its state."""
     out: dict[bytes, tuple[str, int, bytes]] = {}
     base = os.fsencode(root)
     for folder, folders, files in os.walk(base):
@@ -32,7 +32,7 @@ def tree(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
 
 
 def contents(root: Path) -> list[bytes]:
-    """The contents of all files, sorted."""
+    """Returns the contents of all files, sorted."""
     return sorted(data for kind, _, data in tree(root).values() if kind == "file")
 
 

@@ -1,7 +1,8 @@
-"""SIGKILL after every single persisted write, of either end or of both: no version lost, none applied twice, trees equal."""
+"""After SIGKILL at any persisted write, of either end or of both, no version is lost, none is applied twice, and the trees are equal."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -21,11 +22,11 @@ crc32c(b"")
 
 
 def prepare(folder: Path) -> tuple[Path, Path]:
-    """Two directories that were in sync, and then changed on both sides in all ways."""
+    """Makes two directories that were in sync and were then changed on both sides in all ways."""
     a, b = folder / "a", folder / "b"
     shutil.rmtree(folder, ignore_errors=True)
-    for root in (a, b):
-        root.mkdir(parents=True)
+    a.mkdir(parents=True)
+    b.mkdir()
     for name in ("edit", "delete", "old", "clash", "swap"):
         (a / name).write_bytes(b"base " + name.encode())
     (a / "dir").mkdir()
@@ -64,7 +65,7 @@ def killed_after(k: int) -> Callable[[], None]:
 
 
 def child(work: Callable[[], None], k: int) -> int:
-    """Runs something in a process that is killed after its k-th persisted write (0: never); returns its id."""
+    """Runs something in a process that is killed after its k-th persisted write, or never if k is 0; returns its id."""
     pid = os.fork()
     if pid:
         return pid
@@ -90,7 +91,7 @@ def talk(root: Path, end: socket.socket) -> None:
 
 
 def exchange(a: Path, b: Path, victim: int, k: int) -> list[int]:
-    """Two processes over a socket; `victim` is killed after its k-th persisted write. Exit statuses."""
+    """Runs two processes over a socket, of which `victim` is killed after its k-th persisted write; returns their exit statuses."""
     ends = socket.socketpair()
 
     def work(me: int) -> Callable[[], None]:
@@ -109,17 +110,14 @@ def exchange(a: Path, b: Path, victim: int, k: int) -> list[int]:
 def versions(root: Path) -> list[tuple[str, int, str]]:
     with Replica(root, durable=False) as replica:
         found = replica.store.rows("SELECT author, number, id FROM log ORDER BY author, number")
-        by_author: dict[str, list[int]] = {}
-        for author, number, _ in found:
-            by_author.setdefault(author, []).append(number)
-        for numbers in by_author.values():
-            assert numbers == list(range(1, len(numbers) + 1))
+        for _, of_author in itertools.groupby(found, key=lambda row: row[0]):
+            assert all(number == expected for expected, (_, number, _) in enumerate(of_author, 1))
         assert replica.store.rows("SELECT COUNT(*) FROM want") == [(0,)]
         return found
 
 
 def check(a: Path, b: Path, count: int | None) -> int:
-    """Resumes, then: all there, once, on both sides, nothing left to do; returns the number of different versions."""
+    """Resumes; then everything must be there once on both sides, with nothing left to do. Returns the number of different versions."""
     for _ in range(3):
         report = sync(a, b, durable=False)
     assert (report.to_left, report.to_right, report.transactions) == ((), (), 0)
@@ -127,9 +125,10 @@ def check(a: Path, b: Path, count: int | None) -> int:
     assert tree(a) == tree(b)
     assert contents(a) == EXPECTED
     assert set(os.listdir(a)) - {report.conflicts[0], STATE} == {"edit", "new", "clash", "swap", "dir", "link"}
-    assert versions(a) == versions(b)
-    different = len({id for _, _, id in versions(a)})
-    # A version for each thing a user did, and one merge: a crash makes no other.
+    left, right = versions(a), versions(b)
+    assert left == right
+    different = len({id for _, _, id in left})
+    # There is one version for each thing a user did, and one merge; a crash makes no other.
     assert count is None or different == count
     for root in (a, b):
         assert os.listdir(root / STATE / "staging") == []
@@ -138,20 +137,20 @@ def check(a: Path, b: Path, count: int | None) -> int:
 
 @pytest.fixture(autouse=True)
 def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least three transactions for what `prepare` does."""
+    """Makes what `prepare` does take at least three transactions."""
     monkeypatch.setattr(store, "BATCH", 3)
 
 
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_either_end_is_killed_after_each_persisted_write(tmp_path: Path, victim: int) -> None:
+def test_either_end_is_killed_after_persisted_writes(tmp_path: Path, victim: int, step: int) -> None:
+    """The slow one is killed after each of them."""
     a, b = prepare(tmp_path / "t")
     assert exchange(a, b, victim, 0) == [0, 0]
     with Replica(a, durable=False) as replica:
         assert replica.store.rows("SELECT n FROM links")[0][0] >= 4
     count = check(a, b, None)
-    k = 0
-    while True:
-        k += 1
+    for k in itertools.count(1, step):
         a, b = prepare(tmp_path / "t")
         codes = exchange(a, b, victim, k)
         if codes[victim] == 0:
@@ -165,17 +164,14 @@ def test_either_end_is_killed_after_each_persisted_write(tmp_path: Path, victim:
 @pytest.mark.slow
 def test_both_ends_are_killed_after_each_persisted_write(tmp_path: Path) -> None:
     count = None
-    k = step = 0
-    while True:
-        k += 1
+    for k in itertools.count(1):
         a, b = prepare(tmp_path / "t")
         code = wait(child(lambda a=a, b=b: sync(a, b, durable=False), k))  # type: ignore[misc]
         if code == 0:
             break
         assert code == -signal.SIGKILL
-        step += 1
-        # Killed again on the way back, at a place that moves.
-        wait(child(lambda a=a, b=b: sync(a, b, durable=False), 1 + step % 7))  # type: ignore[misc]
+        # It is killed again on the way back, at a place that moves.
+        wait(child(lambda a=a, b=b: sync(a, b, durable=False), 1 + k % 7))  # type: ignore[misc]
         count = check(a, b, count)
     assert k > 50
 

@@ -1,33 +1,41 @@
-"""Random edits of two directories against a plain model: apart, the union of both; at the same names, nothing of either is lost."""
+"""Random edits of two directories against a plain model.
+
+Edits of different names give the union of both, and edits of the same names lose nothing of either.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from directory_trees import contents, tree
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.storage.synchronization.directories import sync
 
 NAMES = ("a", "b", "d/a", "d/b", "e/f/a", "d", "e")
 Edit = tuple[str, str, str]
-edits = st.lists(
-    st.tuples(st.sampled_from(("write", "write", "delete", "rename", "mode")), st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=5
-)
+kinds = st.sampled_from(("write", "write", "delete", "rename", "mode"))
+edits = st.lists(st.tuples(kinds, st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=5)
 rounds = st.lists(st.tuples(edits, edits), min_size=1, max_size=4)
-few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=12)
 
 
 class User:
-    """Edits below a root; every write is a content that was never there before. Names may be moved apart by a prefix."""
+    """A user who edits below a root and whose every write is a new content; a prefix keeps names apart."""
 
     def __init__(self, root: Path, mark: str, prefix: str = "") -> None:
         self.root, self.mark, self.prefix, self.count = root, mark, prefix, 0
         #: What the tree should be, where nobody else has a hand in it: path to content.
         self.files: dict[str, bytes] = {}
+
+    def edit_all(self, edits: list[Edit]) -> None:
+        for edit in edits:
+            self.edit(*edit)
 
     def edit(self, what: str, name: str, to: str) -> None:
         path, target = self.root / (self.prefix + name), self.root / (self.prefix + to)
@@ -58,7 +66,7 @@ class User:
 
 
 def in_sync(a: Path, b: Path) -> str:
-    """Synchronises until there is nothing to do: twice at most."""
+    """Synchronises until there is nothing to do, which takes two rounds at most."""
     sync(a, b, durable=False)
     sync(a, b, durable=False)
     report = sync(a, b, durable=False)
@@ -67,19 +75,24 @@ def in_sync(a: Path, b: Path) -> str:
     return report.status
 
 
-@few
-@given(rounds)
-def test_edits_of_different_files_give_the_union(plan: list[tuple[list[Edit], list[Edit]]]) -> None:
+@contextmanager
+def two_users(left: str = "", right: str = "") -> Iterator[tuple[User, User]]:
+    """Gives a user of each of two new directories, whose names begin with these prefixes."""
     with tempfile.TemporaryDirectory() as folder:
         a, b = Path(folder) / "a", Path(folder) / "b"
         a.mkdir()
         b.mkdir()
-        left, right = User(a, "l", "x/"), User(b, "r", "y/")
+        yield User(a, "l", left), User(b, "r", right)
+
+
+@few
+@given(rounds)
+def test_edits_of_different_files_give_the_union(plan: list[tuple[list[Edit], list[Edit]]]) -> None:
+    with two_users("x/", "y/") as (left, right):
+        a, b = left.root, right.root
         for mine, theirs in plan:
-            for edit in mine:
-                left.edit(*edit)
-            for edit in theirs:
-                right.edit(*edit)
+            left.edit_all(mine)
+            right.edit_all(theirs)
             assert in_sync(a, b) == "in sync"
             found = {os.fsdecode(p): data for p, (kind, _, data) in tree(a).items() if kind == "file"}
             assert found == left.files | right.files
@@ -88,18 +101,13 @@ def test_edits_of_different_files_give_the_union(plan: list[tuple[list[Edit], li
 @few
 @given(rounds)
 def test_edits_of_the_same_names_lose_nothing(plan: list[tuple[list[Edit], list[Edit]]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        a, b = Path(folder) / "a", Path(folder) / "b"
-        a.mkdir()
-        b.mkdir()
-        left, right = User(a, "l"), User(b, "r")
+    with two_users() as (left, right):
+        a, b = left.root, right.root
         for mine, theirs in plan:
             before = set(contents(a))
             conflict = any(b"~conflict-" in path for path in tree(a))
-            for edit in mine:
-                left.edit(*edit)
-            for edit in theirs:
-                right.edit(*edit)
+            left.edit_all(mine)
+            right.edit_all(theirs)
             written = (set(contents(a)) | set(contents(b))) - before
             untouched = before & set(contents(a)) & set(contents(b))
             in_sync(a, b)

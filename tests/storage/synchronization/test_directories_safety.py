@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -16,8 +17,20 @@ from armillary.storage.synchronization.directories.__main__ import main
 from armillary.storage.synchronization.directories.entries import check_entry_path, conflict_name
 
 
-def test_state_lost_deletes_nothing(pair):
-    a, b = pair
+def connect_while(pair, change):
+    """Synchronises two directories; `change` happens on the right after the scan, before anything is placed there."""
+    with Replica(pair[0], durable=False) as left, Replica(pair[1], durable=False) as right, pytest.MonkeyPatch.context() as patch:
+        take = right.take
+
+        def change_then_take(items):
+            change()
+            return take(items)
+
+        patch.setattr(right, "take", change_then_take)
+        return connect(left, right)
+
+
+def test_state_lost_deletes_nothing(pair, a, b):
     for name in ("both", "gone-here", "gone-there"):
         (a / name).write_bytes(name.encode())
     both(pair)
@@ -29,10 +42,9 @@ def test_state_lost_deletes_nothing(pair):
     assert set(tree(a)) == {b"both", b"gone-here", b"gone-there"}
 
 
-def test_a_replica_that_was_away_brings_nothing_back(tmp_path):
-    a, b, c = (tmp_path / name for name in "abc")
-    for root in (a, b, c):
-        root.mkdir()
+def test_a_replica_that_was_away_brings_nothing_back(a, b, tmp_path):
+    c = tmp_path / "c"
+    c.mkdir()
     (a / "f").write_bytes(b"old")
     sync(a, b, durable=False)
     sync(b, c, durable=False)
@@ -47,61 +59,36 @@ def test_a_replica_that_was_away_brings_nothing_back(tmp_path):
 
 
 @pytest.mark.parametrize("age", ["young", "old"])
-def test_an_edit_between_scan_and_placing_is_never_overwritten(pair, monkeypatch, age):
-    a, b = pair
+def test_an_edit_between_scan_and_placing_is_never_overwritten(pair, a, b, age):
     (a / "f").write_bytes(b"base")
     both(pair)
     if age == "old":
         os.utime(b / "f", (1e9, 1e9))
     (a / "f").write_bytes(b"from the left")
-    with Replica(a, durable=False) as left, Replica(b, durable=False) as right:
-        taken = right.take
 
-        def edit_then_take(items):
-            (b / "f").write_bytes(b"typed meanwhile")
-            (b / "new").write_bytes(b"also new")
-            return taken(items)
+    def edit():
+        (b / "f").write_bytes(b"typed meanwhile")
+        (b / "new").write_bytes(b"also new")
 
-        monkeypatch.setattr(right, "take", edit_then_take)
-        report = connect(left, right)
-    assert report.status == "conflict"
+    assert connect_while(pair, edit).status == "conflict"
     assert contents(b) == contents(a) == sorted([b"from the left", b"typed meanwhile", b"also new"])
 
 
-def test_a_file_made_between_scan_and_placing_is_never_overwritten(pair, monkeypatch):
-    a, b = pair
+def test_a_file_made_between_scan_and_placing_is_never_overwritten(pair, a, b):
     (a / "f").write_bytes(b"from the left")
-    with Replica(a, durable=False) as left, Replica(b, durable=False) as right:
-        taken = right.take
-
-        def make_then_take(items):
-            (b / "f").write_bytes(b"made meanwhile")
-            return taken(items)
-
-        monkeypatch.setattr(right, "take", make_then_take)
-        assert connect(left, right).status == "conflict"
+    assert connect_while(pair, lambda: (b / "f").write_bytes(b"made meanwhile")).status == "conflict"
     assert contents(b) == contents(a) == [b"from the left", b"made meanwhile"]
 
 
-def test_a_delete_does_not_remove_what_was_edited_meanwhile(pair, monkeypatch):
-    a, b = pair
+def test_a_delete_does_not_remove_what_was_edited_meanwhile(pair, a, b):
     (a / "f").write_bytes(b"base")
     both(pair)
     (a / "f").unlink()
-    with Replica(a, durable=False) as left, Replica(b, durable=False) as right:
-        taken = right.take
-
-        def edit_then_take(items):
-            (b / "f").write_bytes(b"edited")
-            return taken(items)
-
-        monkeypatch.setattr(right, "take", edit_then_take)
-        connect(left, right)
+    connect_while(pair, lambda: (b / "f").write_bytes(b"edited"))
     assert contents(b) == contents(a) == [b"edited"]
 
 
-def test_a_file_that_changes_before_it_is_sent_is_looked_at_again(pair, monkeypatch):
-    a, b = pair
+def test_a_file_that_changes_before_it_is_sent_is_looked_at_again(a, b, monkeypatch):
     (a / "log").write_bytes(b"line\n")
     with Replica(a, durable=False) as left, Replica(b, durable=False) as right:
         content = left.content
@@ -122,8 +109,7 @@ def test_a_file_that_changes_before_it_is_sent_is_looked_at_again(pair, monkeypa
     assert (b / "log").read_bytes() == (a / "log").read_bytes()
 
 
-def test_what_cannot_be_read_is_not_deleted_elsewhere(pair, monkeypatch):
-    a, b = pair
+def test_what_cannot_be_read_is_not_deleted_elsewhere(pair, a, b, monkeypatch):
     (a / "d").mkdir()
     (a / "d/f").write_bytes(b"x")
     (a / "g").write_bytes(b"y")
@@ -145,8 +131,7 @@ def test_what_cannot_be_read_is_not_deleted_elsewhere(pair, monkeypatch):
     assert set(tree(b)) == {b"d", b"d/f", b"g"}
 
 
-def test_pipes_are_left_alone(pair):
-    a, b = pair
+def test_pipes_are_left_alone(a, b):
     os.mkfifo(a / "pipe")
     report = sync(a, b, durable=False)
     assert report.status == "in sync"
@@ -157,8 +142,7 @@ def test_pipes_are_left_alone(pair):
     assert stat.S_ISFIFO(os.lstat(a / "pipe").st_mode)
 
 
-def test_nothing_is_written_through_a_link(pair, tmp_path):
-    a, b = pair
+def test_nothing_is_written_through_a_link(a, b, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (a / "d").mkdir()
@@ -169,31 +153,25 @@ def test_nothing_is_written_through_a_link(pair, tmp_path):
     assert report.status == "conflict"
 
 
-def test_nothing_is_written_through_a_link_that_appears_meanwhile(pair, tmp_path, monkeypatch):
-    a, b = pair
+def test_nothing_is_written_through_a_link_that_appears_meanwhile(pair, a, b, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (a / "d").mkdir()
     both(pair)
     (a / "d/f").write_bytes(b"x")
-    with Replica(a, durable=False) as left, Replica(b, durable=False) as right:
-        taken = right.take
 
-        def link_then_take(items):
-            if not (b / "d").is_symlink():
-                (b / "d").rmdir()
-                os.symlink(outside, b / "d")
-            return taken(items)
+    def link():
+        if not (b / "d").is_symlink():
+            (b / "d").rmdir()
+            os.symlink(outside, b / "d")
 
-        monkeypatch.setattr(right, "take", link_then_take)
-        connect(left, right)
+    connect_while(pair, link)
     assert list(outside.iterdir()) == []
     assert sync(a, b, durable=False).status == "conflict"
     assert (b / "d/f").read_bytes() == b"x"
 
 
-def test_a_dry_run_writes_nothing(pair):
-    a, b = pair
+def test_a_dry_run_writes_nothing(pair, a, b):
     (a / "f").write_bytes(b"x")
     report = sync(a, b, dry_run=True)
     assert report.to_right == (("create", "f"),)
@@ -208,8 +186,7 @@ def test_a_dry_run_writes_nothing(pair):
     assert both(pair).to_left == (("update", "f"),)
 
 
-def test_state_outside_both(pair, tmp_path):
-    a, b = pair
+def test_state_outside_both(a, b, tmp_path):
     (a / "f").write_bytes(b"x")
     sync(a, b, state=tmp_path / "state", durable=False)
     assert os.listdir(b) == ["f"]
@@ -219,19 +196,13 @@ def test_state_outside_both(pair, tmp_path):
         sync(a, other, state=tmp_path / "state", durable=False)
 
 
-# What is refused.
-
-
-def test_state_of_another_directory_or_version(pair, tmp_path):
-    a, b = pair
+def test_state_of_another_directory_or_version(a, b, tmp_path):
     sync(a, b, durable=False)
     shutil.copytree(a, tmp_path / "c")
     with pytest.raises(InputError, match="state of another directory"):
         sync(tmp_path / "c", b)
-    database = sqlite3.connect(a / STATE / "state.sqlite")
-    database.execute("UPDATE meta SET value = 99 WHERE key = 'format'")
-    database.commit()
-    database.close()
+    with contextlib.closing(sqlite3.connect(a / STATE / "state.sqlite")) as database, database:
+        database.execute("UPDATE meta SET value = 99 WHERE key = 'format'")
     with pytest.raises(InputError, match="found state of version 99; expected version 1"):
         sync(a, b)
     (b / STATE / "state.sqlite").write_bytes(b"not a database at all" * 100)
@@ -239,8 +210,7 @@ def test_state_of_another_directory_or_version(pair, tmp_path):
         Replica(b)
 
 
-def test_an_old_copy_of_a_state_is_refused(pair):
-    a, b = pair
+def test_an_old_copy_of_a_state_is_refused(a, b):
     (a / "f").write_bytes(b"1")
     sync(a, b, durable=False)
     old = (a / STATE / "state.sqlite").read_bytes()
@@ -253,19 +223,15 @@ def test_an_old_copy_of_a_state_is_refused(pair):
     assert (b / "f").read_bytes() == b"2"
 
 
-def test_bad_calls(pair, tmp_path):
-    a, b = pair
-    with pytest.raises(InputError, match="unknown protocol"):
-        sync(a, b, protocol="lww-cloud")
-    with pytest.raises(InputError, match="neither in the other"):
-        sync(a, a)
-    (a / "inner").mkdir()
-    with pytest.raises(InputError, match="neither in the other"):
-        sync(a, a / "inner")
-    with pytest.raises(InputError, match="found no directory"):
-        sync(a, tmp_path / "none")
-    with pytest.raises(InputError, match="expected a name in the directory"):
-        sync(a, b, state=a / "inner" / "state")
+def test_bad_calls(a, b, tmp_path):
+    inner = a / "inner"
+    inner.mkdir()
+    for other, how, said in (
+        (b, {"protocol": "lww-cloud"}, "unknown protocol"), (a, {}, "neither in the other"), (inner, {}, "neither in the other"),
+        (tmp_path / "none", {}, "found no directory"), (b, {"state": inner / "state"}, "expected a name in the directory"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            sync(a, other, **how)
     for bad in ("", ".", ".."):
         with pytest.raises(InputError, match="state"):
             Replica(a, bad)
@@ -284,8 +250,7 @@ def test_conflict_names_fit():
     assert len(os.fsencode(conflict_name("é" * 127, "0123456789"))) <= 255
 
 
-def test_the_command(pair, capsys):
-    a, b = pair
+def test_the_command(a, b, capsys):
     (a / "f").write_bytes(b"x")
     assert main([str(a), str(b), "--verbose"]) == 0
     assert capsys.readouterr().out == "-> create 'f'\nin sync: 1 to the right, 0 to the left\n"

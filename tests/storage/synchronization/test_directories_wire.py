@@ -1,4 +1,4 @@
-"""Over a stream: two processes' worth of talk, damaged frames, and what a stranger may say."""
+"""Two ends over a stream, damaged frames, and what a stranger may say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ME = "ab" * 16
 
 
 def talk(pair: tuple[Path, Path], damage=lambda data: data) -> list[object]:
-    """Both ends over a socket, each in a thread; `damage` sees what the left one sends. Reports or errors."""
+    """Runs both ends over a socket, each in a thread, and returns their reports or errors; `damage` sees what the left one sends."""
     ends = socket.socketpair()
     out: list[object] = [None, None]
 
@@ -48,8 +48,7 @@ def talk(pair: tuple[Path, Path], damage=lambda data: data) -> list[object]:
     return out
 
 
-def test_two_ends_over_a_socket(pair):
-    a, b = pair
+def test_two_ends_over_a_socket(pair, a, b):
     (a / "big").write_bytes(os.urandom(3 * wire.PIECE + 5))
     (a / "empty").write_bytes(b"")
     (b / "d").mkdir()
@@ -60,8 +59,7 @@ def test_two_ends_over_a_socket(pair):
     assert len(tree(a)) == 4
 
 
-def test_a_flipped_bit_is_an_error_and_never_a_wrong_tree(pair):
-    a, b = pair
+def test_a_flipped_bit_is_an_error_and_never_a_wrong_tree(pair, a, b):
     rng = random.Random(0)
     files = {f"f{k}": rng.randbytes(500) for k in range(6)}
     for name, data in files.items():
@@ -75,7 +73,7 @@ def test_a_flipped_bit_is_an_error_and_never_a_wrong_tree(pair):
     talk(pair, count)
     total = sent[0]
     seen = 0
-    for trial in range(40):
+    for trial in range(20):
         (a / "f0").write_bytes(rng.randbytes(500))
         (b / "g").write_bytes(rng.randbytes(50))
         # A little beyond the first meeting's length would never be reached; these talks are shorter.
@@ -100,7 +98,7 @@ def test_a_flipped_bit_is_an_error_and_never_a_wrong_tree(pair):
         assert sync(*pair, durable=False).status == "in sync"
         assert tree(a) == tree(b)
         assert (b / "f0").read_bytes() == before[0]
-    assert seen > 20
+    assert seen > 10
 
 
 def session(tmp_path: Path) -> Session:

@@ -35,7 +35,7 @@ def ends() -> tuple[LinkEnd, LinkEnd]:
 
 
 def carry(a: LinkEnd, b: LinkEnd, to_a: list[Message], to_b: list[Message], most: int = 10**6) -> int:
-    """Delivers in turn, at most `most` messages; how many were delivered."""
+    """Delivers at most `most` messages in turn and returns how many were delivered."""
     carried = 0
     while (to_a or to_b) and carried < most:
         if to_b:
@@ -46,12 +46,12 @@ def carry(a: LinkEnd, b: LinkEnd, to_a: list[Message], to_b: list[Message], most
     return carried
 
 
-def has_both(end: LinkEnd) -> bool:
-    return sorted(v.path for v in end.store.versions.values()) == ["of-a", "of-b"]
+def have_both(*ends: LinkEnd) -> bool:
+    return all(sorted(v.path for v in end.store.versions.values()) == ["of-a", "of-b"] for end in ends)
 
 
 def in_phases(mine: Phase, theirs: Phase) -> tuple[LinkEnd, LinkEnd]:
-    """Two ends in these phases of their first transaction; who offered or commits is its first party."""
+    """Makes two ends in these phases of their first transaction, whose first party is the end that offered or commits."""
     a, b = ends()
     of_a, of_b = (tuple(end.store.log) for end in (a, b))
     name = digest(of_b, of_a) if theirs in (O, C) and mine not in (O, C) else digest(of_a, of_b)
@@ -89,8 +89,7 @@ def test_what_every_pair_of_phases_comes_to_when_one_end_asks(mine: Phase, their
         carry(a, b, *((end.offer(), []) if end is b else ([], end.offer())))
     carry(a, b, b.reconnect(), a.reconnect())
     carry(a, b, b.offer(), a.offer())
-    assert has_both(a)
-    assert has_both(b)
+    assert have_both(a, b)
     assert all(len(end.store.log) == 2 for end in (a, b)), "applied twice"
 
 
@@ -102,8 +101,7 @@ def test_an_exchange_cut_after_any_message_ends_whole_after_reconnection(cut: in
     assert all(count == 2 for count, phase in before if phase is D), "shown before it was committed"
     carry(a, b, b.reconnect(), a.reconnect())
     carry(a, b, b.offer(), a.offer())
-    assert has_both(a)
-    assert has_both(b)
+    assert have_both(a, b)
     assert a.errors == b.errors == 0
     assert all(len(e.store.log) == 2 for e in (a, b)), "applied twice"
 
@@ -112,8 +110,8 @@ def test_in_doubt_the_committer_shows_nothing_and_a_message_of_the_next_transact
     a, b = ends()
     carry(a, b, [], a.offer(), 3)
     assert (a.register.phase, b.register.phase) == (C, D)
-    assert has_both(b)
-    assert not has_both(a)
+    assert have_both(b)
+    assert not have_both(a)
     b.store.create(version((), "", "later", Content((1,), 10), "", ()))
     carry(a, b, b.offer(), [])
     assert len(a.store.versions) == len(b.store.versions) == 3
@@ -129,8 +127,7 @@ def test_every_message_doubled_changes_nothing() -> None:
         if not to_b:
             break
     assert not to_b
-    assert has_both(a)
-    assert has_both(b)
+    assert have_both(a, b)
     assert len(a.store.log) == len(b.store.log) == 2
 
 
@@ -139,8 +136,7 @@ def test_of_crossed_offers_the_lower_stands() -> None:
     from_a, from_b = a.offer(), b.offer()
     assert a.receive(from_b[0]) == []
     carry(a, b, b.receive(from_a[0]), [])
-    assert has_both(a)
-    assert has_both(b)
+    assert have_both(a, b)
     assert (a.register.n, a.register.phase) == (2, I)
 
 
@@ -153,8 +149,7 @@ def test_a_lost_register_opens_a_new_epoch_and_loses_nothing() -> None:
     carry(a, b, b.offer(), a.offer())
     assert a.errors + b.errors >= 1
     assert a.register.epoch == b.register.epoch == 2
-    assert has_both(a)
-    assert has_both(b)
+    assert have_both(a, b)
 
 
 def test_a_set_without_its_parents_is_not_taken() -> None:
@@ -169,15 +164,9 @@ def test_a_set_without_its_parents_is_not_taken() -> None:
 
 @pytest.mark.parametrize(
     ("base", "left", "right", "merged"),
-    [
-        ((1, 2, 3), (1, 9, 2, 3), (1, 2, 3, 8), (1, 9, 2, 3, 8)),
-        ((1, 2, 3), (1, 2, 3), (1, 3), (1, 3)),
-        ((1, 2, 3), (1, 7, 3), (1, 8, 3), None),
-        ((1, 2, 3), (1, 7, 3), (1, 7, 3), (1, 7, 3)),
-        ((1,), (1, 5), (1, 6), None),
-        ((), (), (4,), (4,)),
-    ],
-)
+    [((1, 2, 3), (1, 9, 2, 3), (1, 2, 3, 8), (1, 9, 2, 3, 8)), ((1, 2, 3), (1, 2, 3), (1, 3), (1, 3)), ((1, 2, 3), (1, 7, 3), (1, 8, 3), None),
+     ((1, 2, 3), (1, 7, 3), (1, 7, 3), (1, 7, 3)), ((1,), (1, 5), (1, 6), None), ((), (), (4,), (4,))],
+)  # fmt: skip
 def test_three_way_merge(base: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], merged: tuple[int, ...] | None) -> None:
     assert merge_lines(base, left, right) == merged
     assert merge_lines(base, right, left) == merged

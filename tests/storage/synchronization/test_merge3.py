@@ -41,15 +41,16 @@ def changed(rng: random.Random, lines: list[str], fresh: list[int], shared: list
             del out[at : at + rng.randint(1, 4)]
         else:
             out[at : at + rng.randint(1, 4)] = new
-    # A line that repeats within a file has several shortest scripts: those are another test.
+    # A line that repeats within a file has several shortest scripts, which are the subject of another test.
     return list(dict.fromkeys(out))
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
-def test_five_hundred_merges_are_those_of_git(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merges", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_merges_are_those_of_git(tmp_path: Path, merges: int) -> None:
     rng, fresh = random.Random(7), [0]
     conflicted = 0
-    for _ in range(500):
+    for _ in range(merges):
         base = [f"line {i}\n" for i in range(rng.randint(0, 30))]
         shared = [f"both {rng.randint(0, 9)}\n" for _ in range(4)]
         ours, theirs = (changed(rng, base, fresh, shared) for _ in range(2))
@@ -57,14 +58,12 @@ def test_five_hundred_merges_are_those_of_git(tmp_path: Path) -> None:
             ours[-1] = ours[-1].rstrip("\n")
         for name, lines in (("o", base), ("a", ours), ("b", theirs)):
             (tmp_path / name).write_text("".join(lines))
-        run = subprocess.run(
-            ["git", "merge-file", "-p", "-L", "ours", "-L", "base", "-L", "theirs", "a", "o", "b"],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        command = ["git", "merge-file", "-p", "-L", "ours", "-L", "base", "-L", "theirs", "a", "o", "b"]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         text, conflicts = merge_text("".join(base), "".join(ours), "".join(theirs))
         assert (text, conflicts) == (run.stdout, run.returncode), (base, ours, theirs)
         conflicted += conflicts > 0
-    assert 100 < conflicted < 450, "the sample has both kinds"
+    assert 0.2 * merges < conflicted < 0.9 * merges, "the sample has both kinds"
 
 
 def test_clean_merges_are_those_of_libgit2(tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def longest(a: list[int], b: list[int]) -> int:
     return row[-1]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(LINES, LINES, LINES)
 def test_sides_change_places_and_one_side_alone_wins(base: list[int], ours: list[int], theirs: list[int]) -> None:
     merged, swapped = merge_sequences(base, ours, theirs), merge_sequences(base, theirs, ours)

@@ -6,28 +6,15 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from armillary.errors import InputError
-from armillary.storage.synchronization import (
-    LwwCloud,
-    Operation,
-    Outage,
-    Schedule,
-    TransactionalLink,
-    VersionVector,
-    Weather,
-    audit,
-    generate,
-    read_clocks,
-    read_git_log,
-    read_inotify,
-    read_network,
-    record,
-    simulate,
-)  # fmt: skip
+from armillary.storage.synchronization import LwwCloud, TransactionalLink, VersionVector, audit, generate, record, simulate
+from armillary.storage.synchronization.world.histories import read_clocks, read_git_log, read_inotify, read_network
+from armillary.storage.synchronization.world.schedule import Operation, Outage, Schedule, Weather
 
 GIT = 'commit 1234567 100 Ann Lee\n\nA\tf\nA\td/g\n\ncommit 2234567 200 Bo\n\nM\tf\nR100\td/g\td/h\nR080\tf\t"\\303\\274\\n"\n\ncommit 3234567 150 Bo\n\nD\td/h\n'
 
@@ -54,12 +41,9 @@ def test_the_log_of_a_real_repository(tmp_path: Path) -> None:
 
     git("init", "-q")
     (tmp_path / "a b").write_text("1\n2\n3\n")
-    git("add", "-A")
-    git("commit", "-qm", "one")
-    git("mv", "a b", "c")
-    git("commit", "-qm", "two", author="Bo")
-    git("rm", "-q", "c")
-    git("commit", "-qm", "three")
+    for change, author in ((("add", "-A"), "Ann"), (("mv", "a b", "c"), "Bo"), (("rm", "-q", "c"), "Ann")):
+        git(*change)
+        git("commit", "-qm", change[0], author=author)
     text = git("log", "--all", "--reverse", "--date=unix", "--name-status", "--pretty=commit %H %ad %an")
     log = tmp_path / "log"
     log.write_text(text)
@@ -69,9 +53,8 @@ def test_the_log_of_a_real_repository(tmp_path: Path) -> None:
 
 def test_inotify_logs_are_a_schedule(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
-    a.write_text(
-        "10|/home/x/f|CREATE\n10|/home/x/f|CLOSE_WRITE,CLOSE\n12|/home/x/f|MOVED_FROM\n12|/home/x/g|h|MOVED_TO\n13|/home/x/d|CREATE,ISDIR\n"
-    )
+    events = ("10|%sf|CREATE", "10|%sf|CLOSE_WRITE,CLOSE", "12|%sf|MOVED_FROM", "12|%sg|h|MOVED_TO", "13|%sd|CREATE,ISDIR")
+    a.write_text("".join(event % "/home/x/" + "\n" for event in events))
     b.write_text("11|./f|CLOSE_WRITE,CLOSE\n14|./f|MOVED_FROM\n15|./k|DELETE\n16|./m|MOVED_TO\n")
     schedule = read_inotify({"A": a, "B": b}, {"A": "/home/x"})
     assert [(op.t, op.replica, op.op, op.path, op.to) for op in schedule.operations] == [
@@ -93,14 +76,21 @@ def test_networks_and_clocks(tmp_path: Path) -> None:
 
 
 def test_weather_delays_loses_and_doubles() -> None:
-    ops = (Operation(1, "A", "write", "f"),)
-    slow = Schedule(("A", "B"), ops, weather=(Weather(0, 100, "A", "B", delay_s=4.0),))
-    assert 0.4 < simulate(slow, VersionVector()).counts["visible_delay_s"] < 60
-    assert simulate(Schedule(("A", "B"), ops), VersionVector()).counts["visible_delay_s"] < 0.4
-    lossy = Schedule(("A", "B"), ops, weather=(Weather(0, 95, loss=1.0),))
-    assert 90 < simulate(lossy, VersionVector()).counts["visible_delay_s"] < 105
-    doubled = Schedule(("A", "B"), ops, weather=(Weather(0, 95, duplication=1.0),))
-    assert simulate(doubled, VersionVector()).counts["visible_delay_s"] < 0.4
+    def delay(*weather: Weather) -> float:
+        schedule = Schedule(("A", "B"), (Operation(1, "A", "write", "f"),), weather=weather)
+        return simulate(schedule, VersionVector()).counts["visible_delay_s"]
+
+    assert delay() < 0.4 < delay(Weather(0, 100, "A", "B", delay_s=4.0)) < 60
+    assert 90 < delay(Weather(0, 95, loss=1.0)) < 105
+    assert delay(Weather(0, 95, duplication=1.0)) < 0.4
+
+
+#: A line of the auditor's log with this event and these further keys.
+AUDIT = '{"t": 2, "replica": "A", "event": "%s", "path": "f"%s}\n'
+
+
+def read_two(path: Path) -> Schedule:
+    return read_inotify({"A": path, "B": path})
 
 
 @pytest.mark.parametrize(
@@ -111,53 +101,36 @@ def test_weather_delays_loses_and_doubles() -> None:
         (read_git_log, "commit 1234567 1 A\nA\t../f\n", "bad:2: path: found"),
         (read_git_log, 'commit 1234567 1 A\nA\t"\\q"\n', "bad:2: path: found the escape"),
         (read_git_log, "commit 1234567 1 A\nA\tf\n", "replicas: found ['A']"),
-        (lambda p: read_inotify({"A": p, "B": p}), "10 f CREATE\n", "bad:1: found"),
-        (lambda p: read_inotify({"A": p, "B": p}), "x|./f|CLOSE_WRITE\n", 'bad:1: time: found "x"'),
-        (lambda p: read_inotify({"A": p, "B": p}), "10|./f|CLOSE_WRITE\n9|./f|DELETE\n", "bad:2: time: found 9 after 10"),
-        (lambda p: read_inotify({"A": p, "B": p}), "10|/etc/f|CLOSE_WRITE\n", "bad:1: path: found"),
-        (read_network, "t0,t1,a\n", "bad:1: header"),
+        (read_two, "10 f CREATE\n", "bad:1: found"),
+        (read_two, "x|./f|CLOSE_WRITE\n", 'bad:1: time: found "x"'),
+        (read_two, "10|./f|CLOSE_WRITE\n9|./f|DELETE\n", "bad:2: time: found 9 after 10"),
+        (read_two, "10|/etc/f|CLOSE_WRITE\n", "bad:1: path: found"),
         (read_network, "t0,t1,a,b,down\n5,1,A,B,1\n", "bad:2: found 5 to 1"),
-        (read_network, "t0,t1,a,b,delay_ms\n0,1,A,B,-3\n", "bad:2: delay_ms: found -3"),
-        (read_network, "t0,t1,a,b,loss\n0,1,A,B,1.5\n", "bad:2: loss: found 1.5"),
-        (read_network, "t0,t1,a,b,dup\n0,1,A,B,x\n", 'bad:2: dup: found "x"'),
-        (read_network, "t0,t1,a,b,down\n0,1,A,B,yes\n", 'bad:2: down: found "yes"'),
-        (read_clocks, "replica,offset_s\nA,soon\n", 'bad:2: offset_s: found "soon"'),
-        (read_clocks, "replica,offset_s\nA,1\nA,2\n", "bad:3: replica"),
-        (audit, "[1]\n", "bad:1: found"),
-        (audit, '{"t": 1, "replica": "A", "event": "wirte", "path": "f"}\n', 'did you mean "write"'),
-        (
-            audit,
-            '{"t": 2, "replica": "A", "event": "delete", "path": "f"}\n{"t": 1, "replica": "A", "event": "delete", "path": "f"}\n',
-            "bad:2: t",
-        ),
-        (audit, '{"t": true, "replica": "A", "event": "delete", "path": "f"}\n', "bad:1: t: found True"),
-        (audit, '{"t": 1, "replica": "A", "event": "write", "path": "f"}\n', "bad:1: content: found"),
-        (audit, '{"t": 1, "replica": "A", "event": "write", "path": "/f", "content": "x"}\n', "bad:1: path: found"),
-        (audit, '{"t": 1, "replica": "A", "event": "put", "path": "f", "contents": "x"}\n', "bad:1: contents, from: found"),
+        (read_network, "t0,t1,a,b,loss\n0,1,A,B,1.5\n", 'bad:2: column "loss": found "1.5"'),
+        (read_clocks, "replica,offset_s\nA,1\nA,2\n", "bad:3: found replica A again"),
+        (audit, AUDIT % ("wirte", ""), 'did you mean "write"'),
+        (audit, AUDIT % ("delete", "") + (AUDIT % ("delete", "")).replace("2", "1"), "bad:2: t"),
+        (audit, (AUDIT % ("delete", "")).replace("2", "true"), "bad:1: t: found True"),
+        (audit, AUDIT % ("write", ""), "bad:1: content: found"),
+        (audit, (AUDIT % ("write", ', "content": "x"')).replace('"f"', '"/f"'), "bad:1: path: found"),
+        (audit, AUDIT % ("put", ', "contents": "x"'), "bad:1: contents, from: found"),
     ],
 )
-def test_bad_files(tmp_path: Path, reader: object, text: str, says: str) -> None:
+def test_bad_files(tmp_path: Path, reader: Any, text: str, says: str) -> None:
     bad = tmp_path / "bad"
     bad.write_text(text)
     with pytest.raises(InputError) as error:
-        reader(bad)  # type: ignore[operator]
+        reader(bad)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="cannot be read"):
-        reader(tmp_path / "none")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
     ("world", "says"),
-    [
-        ({"weather": (Weather(5, 5),)}, "weather: found 5 to 5"),
-        ({"weather": (Weather(0, 5, "Q"),)}, 'unknown replica "Q"'),
-        ({"weather": (Weather(0, 5, delay_s=-1),)}, "delay: found -1"),
-        ({"weather": (Weather(0, 5, loss=2),)}, "loss: found 2"),
-        ({"evicts": {"Q": 1.0}}, 'unknown replica "Q"'),
-        ({"evicts": {"A": -1.0}}, "evicts of A: found -1.0"),
-    ],
-)
+    [({"weather": (Weather(5, 5),)}, "weather: found 5 to 5"), ({"weather": (Weather(0, 5, "Q"),)}, 'unknown replica "Q"'),
+     ({"weather": (Weather(0, 5, delay_s=-1),)}, "delay: found -1"), ({"weather": (Weather(0, 5, loss=2),)}, "loss: found 2"),
+     ({"evicts": {"Q": 1.0}}, 'unknown replica "Q"'), ({"evicts": {"A": -1.0}}, "evicts of A: found -1.0")],
+)  # fmt: skip
 def test_bad_worlds(world: dict[str, object], says: str) -> None:
     with pytest.raises(InputError) as error:
         Schedule(("A", "B"), (), **world)  # type: ignore[arg-type]
@@ -199,7 +172,7 @@ def test_an_audit_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pair", "skewed-clocks", "long-offline", "flapping"])
 def test_an_audit_of_a_recorded_run_finds_what_the_simulator_counted(tmp_path: Path, name: str) -> None:
-    schedule = generate(name, np.random.default_rng(3), 60)
+    schedule = generate(name, np.random.default_rng(3), 40)
     for protocol in (LwwCloud(), TransactionalLink()):
         outcome = record(schedule, protocol, tmp_path / "log")
         found = audit(tmp_path / "log")["finding"].to_list()

@@ -88,15 +88,13 @@ def test_histories_that_crossed_are_merged_against_a_base_that_was_made() -> Non
     assert merge_bases(history, start, start) == [start]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=2), min_size=2, max_size=14))
 def test_merge_bases_are_the_common_ancestors_that_are_below_no_other(shape: list[list[int]]) -> None:
-    history: dict[str, Commit] = {}
     commits = [commit((), EMPTY_TREE, 0, frozenset(), "0")]
-    for i, parents in enumerate(shape):
-        commits.append(
-            commit({commits[p % (i + 1)].id: commits[p % (i + 1)] for p in parents}.values(), EMPTY_TREE, 0, frozenset(), f"{i + 1}")
-        )
+    for i, parents in enumerate(shape, 1):
+        above_it = {commits[p % i].id: commits[p % i] for p in parents}
+        commits.append(commit(above_it.values(), EMPTY_TREE, 0, frozenset(), str(i)))
     history = {c.id: c for c in commits}
     above: dict[str, set[str]] = {}
     for c in commits:
@@ -107,7 +105,7 @@ def test_merge_bases_are_the_common_ancestors_that_are_below_no_other(shape: lis
         assert {c.id for c in merge_bases(history, a, b)} == best
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["write", "delete", "join"]), st.integers(0, 2)), max_size=12))
 def test_registers_join_alike_in_any_order(words: list[tuple[int, str, int]]) -> None:
     states, counts = [Register()] * 3, [0, 0, 0]
@@ -126,7 +124,7 @@ def test_registers_join_alike_in_any_order(words: list[tuple[int, str, int]]) ->
 
 
 def test_two_writes_of_one_replica_from_different_views_stay_apart() -> None:
-    """What plain vectors cannot say: the second write of a did not see its first, only b's."""
+    """Plain vectors cannot say that the second write of a did not see its first, only b's."""
     first = Register().replaced(("a", 1), [Dotted(("a", 1), Content((1,), 1), ())])
     from_b = Register().replaced(("b", 1), [Dotted(("b", 1), Content((2,), 1), ())])
     second = from_b.replaced(("a", 2), [Dotted(("a", 2), Content((3,), 1), ())])
@@ -138,7 +136,7 @@ def test_two_writes_of_one_replica_from_different_views_stay_apart() -> None:
 
 
 class Desk:
-    """A host of nothing: replicas are joined by hand."""
+    """A host without links, whose replicas are joined by hand."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -208,7 +206,7 @@ def test_an_archive_that_missed_the_word_copied_still_tells_of_a_delete() -> Non
 
 @pytest.mark.parametrize("once_a_round", [True, False])
 def test_the_map_of_paths_against_pycrdt(once_a_round: bool) -> None:
-    """With one operation a key and replica between meetings, the keys are those of pycrdt's map and its value is one of ours.
+    """With one operation per key and replica between meetings, the keys are those of pycrdt's map and its value is one of ours.
 
     With more, pycrdt may drop a set that a concurrent chain of sets and deletes displaced; what it shows, we show too.
     """

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.timing import Stopwatch, timed
 
 from ..tables.keys import as_keys
 from ..tables.map import Map, Table
@@ -33,7 +34,7 @@ class MapAdvice:
 def best_map(
     keys: Any, sample_queries: Any, values: Any = None, *, load: float = 0.8, techniques: Iterable[str] | None = None, passes: int = 3
 ) -> MapAdvice:
-    """Builds every technique's table of these keys, asks it these queries, and returns the one with most lookups a second.
+    """Builds every technique's table of these keys, asks it these queries, and returns the one with the most lookups per second.
 
     `techniques` are names of the arena, by default all. The median of `passes` passes counts, after one that compiles. All answers
     are compared with each other. A technique whose package is not installed is skipped, by name.
@@ -62,15 +63,15 @@ def best_map(
         except InputError as missing:
             skipped[name] = missing.message
             continue
-        start = time.perf_counter()
-        table = technique.build(work.keys, work.values, load)
-        inserts[name] = len(work.keys) / (time.perf_counter() - start)
+        with Stopwatch() as watch:
+            table = technique.build(work.keys, work.values, load)
+        inserts[name] = len(work.keys) / watch.seconds
         answers = table.get_many(work.queries)
         if first is None:
             first = answers
         elif not all(np.array_equal(mine, theirs) for mine, theirs in zip(answers, first)):
             raise RuntimeError(f"{name} and {next(iter(speeds))} answer differently")
-        speeds[name] = len(work.queries) / _median_seconds(table, work.queries, passes)
+        speeds[name] = len(work.queries) / timed(partial(table.get_many, work.queries), min_seconds=0.0, min_calls=passes).median
         sizes[name] = table.nbytes / max(1, len(work.keys))
         # Only the leader's table is kept: memory for two, not for all.
         if speeds[name] == max(speeds.values()):
@@ -79,12 +80,3 @@ def best_map(
         raise InputError(f"found none that could be tried ({'; '.join(skipped.values())}); expected one", where="techniques")
     winner = max(speeds, key=speeds.__getitem__)
     return MapAdvice(winner, *built[winner], speeds, inserts, sizes, skipped)
-
-
-def _median_seconds(table: Table, queries: np.ndarray, passes: int) -> float:
-    seconds = []
-    for _ in range(passes):
-        start = time.perf_counter()
-        table.get_many(queries)
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds))

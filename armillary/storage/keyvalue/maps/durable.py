@@ -24,7 +24,7 @@ from .simd_map import SimdMap
 
 
 class DurableMap:
-    """A SimdMap in a folder. One process at a time; use it as a context manager, or `close` it.
+    """A SimdMap in a folder, for one process at a time; use it as a context manager, or `close` it.
 
     `keys` and `values` name the types of a new map (an existing one must agree). When `insert_many` or `delete_many` returns, the
     change outlives a kill of the process, and with `sync` (the default) a loss of power. A batch is applied whole or not at all, up to
@@ -82,7 +82,7 @@ class DurableMap:
         return self.folder / f"journal-{generation}.log"
 
     def _check_others(self) -> None:
-        """A journal of a later generation with records in it, or none of ours, means that files were moved about: no guess is made."""
+        """Refuses a folder with a later journal that has records, or without our own, because its files were moved and no guess is made."""
         later = [path for path in self.folder.glob("journal-*.log") if _generation(path) > self.generation]
         if any(path.stat().st_size > HEAD.size for path in later):
             raise InputError(
@@ -101,7 +101,7 @@ class DurableMap:
             path.unlink()
 
     def insert_many(self, keys: Any, values: Any = None) -> None:
-        """Inserts or overwrites; on the device when this returns. Without `values`, rows are numbered on."""
+        """Inserts or overwrites; the change is on the device when this returns. Without `values`, rows are numbered on."""
         found = as_keys(keys, self.map.key_dtype)
         if values is None:
             held = row_numbers(self.map._rows, len(found), self.map.value_dtype)
@@ -114,7 +114,7 @@ class DurableMap:
         self._bound()
 
     def delete_many(self, keys: Any) -> np.ndarray:
-        """Deletes, and says which keys were there; on the device when this returns."""
+        """Deletes, and says which keys were there; the change is on the device when this returns."""
         found = as_keys(keys, self.map.key_dtype)
         there = [np.zeros(0, np.bool_)]
         for start in range(0, len(found), MOST_KEYS):
@@ -125,11 +125,11 @@ class DurableMap:
         return np.concatenate(there)
 
     def get_many(self, queries: Any, default: Any = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         return self.map.get_many(queries, default)
 
     def contains_many(self, queries: Any) -> np.ndarray:
-        """Whether each query is a key of the map."""
+        """Returns whether each query is a key of the map."""
         return self.map.contains_many(queries)
 
     def __len__(self) -> int:

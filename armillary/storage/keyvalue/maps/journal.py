@@ -27,7 +27,7 @@ MOST_KEYS = 1 << 22
 
 
 class Journal:
-    """Changes to one map, as bits. Life: created or opened, replayed once, appended to, closed."""
+    """Changes to one map, as bits. It is created or opened, replayed once, appended to, and closed."""
 
     def __init__(self, path: Path, generation: int, keys: np.dtype, values: np.dtype, *, sync: bool = True) -> None:
         self.path, self.sync = path, sync
@@ -50,7 +50,7 @@ class Journal:
             raise InputError(f"found header {found!r}; expected {self._head!r}", where=str(path))
 
     def replay(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """(operation, keys, values) of every whole record, in order; cuts off a last one that is not whole."""
+        """Yields (operation, keys, values) of every whole record in order, and cuts off a last one that is not whole."""
         size, at = os.fstat(self._file).st_size, HEAD.size
         while at < size:
             head = os.pread(self._file, RECORD.size, at)
@@ -75,7 +75,7 @@ class Journal:
         self.end = at
 
     def _zeros(self, at: int, size: int) -> bool:
-        """Whether only zeros follow: a file that grew before its bytes reached the device."""
+        """Returns whether only zeros follow, as in a file that grew before its bytes reached the device."""
         return all(not any(os.pread(self._file, 1 << 16, place)) for place in range(at, size, 1 << 16))
 
     def append(self, operation: int, keys: np.ndarray, values: np.ndarray | None = None) -> None:

@@ -13,7 +13,7 @@ from .simd_map import SimdMap
 
 
 def contains(index: SimdMap, column: Any) -> Any:
-    """Which entries of a column are keys of the map.
+    """Says which entries of a column are keys of the map.
 
     A Polars expression gives an expression (`frame.filter(contains(index, pl.col("id")))`), a Polars or pandas series a series of
     Booleans, anything else an array. Nulls of Polars stay null.
@@ -26,7 +26,7 @@ def contains(index: SimdMap, column: Any) -> Any:
 
 
 def contained(index: SimdMap, series: Any) -> Any:
-    """`SimdMap.contains`: an answer of the same library as the question."""
+    """Answers `SimdMap.contains` in the library of the question."""
     library = type(series).__module__.partition(".")[0]
     if library == "polars":
         import polars
@@ -42,10 +42,10 @@ def contained(index: SimdMap, series: Any) -> Any:
 
 
 def fast_isin(a: Any, b: Any, *, threads: int | None = 1) -> Any:
-    """Which entries of `a` are in `b`, as `numpy.isin(a, b)` and `pandas.Series.isin` tell it, through a SimdMap of `b`.
+    """Says which entries of `a` are in `b`, as `numpy.isin(a, b)` and `pandas.Series.isin` do, through a SimdMap of `b`.
 
-    Integers and floats of 32 and 64 bits, of different types too where no value is lost. Unlike NumPy's, a NaN is in `b` if a NaN is
-    (pandas agrees). A pandas series gives a series, an array an array of its shape.
+    It takes integers and floats of 32 and 64 bits, also of different types where no value is lost. Unlike NumPy's, a NaN is in `b` if
+    `b` has a NaN (pandas agrees). A pandas series gives a series, an array an array of its shape.
     """
     if type(a).__module__.partition(".")[0] == "pandas":
         return type(a)(fast_isin(a.to_numpy(), b, threads=threads), index=a.index, name=a.name)
@@ -60,7 +60,7 @@ def fast_isin(a: Any, b: Any, *, threads: int | None = 1) -> Any:
 
 
 def _alike(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Both in one key type, and which of `a` can be in it at all (None: all)."""
+    """Returns both in one key type, and which of `a` can be in it at all (None means all)."""
     if a.dtype == b.dtype and a.dtype.name in KEY_TYPES:
         return a, b, None
     kinds = {a.dtype.kind, b.dtype.kind}
@@ -77,7 +77,7 @@ def _alike(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 class Lookup:
-    """Numbers the distinct keys that it was fitted on: scikit-learn's LabelEncoder with unknown keys allowed, they get -1.
+    """Numbers the distinct keys that it was fitted on, as scikit-learn's LabelEncoder does, but gives unknown keys -1.
 
     `classes_` are the distinct keys in order; `transform` gives their positions (int64).
     """
@@ -94,15 +94,15 @@ class Lookup:
         return self
 
     def transform(self, keys: Any) -> np.ndarray:
-        """The code of each key, -1 for those never seen."""
+        """Returns the code of each key, -1 for those never seen."""
         return self._fitted().get_many(_flat(keys), -1)[0]
 
     def fit_transform(self, keys: Any, y: Any = None) -> np.ndarray:
-        """Both, one after the other."""
+        """Fits and then transforms."""
         return self.fit(keys).transform(keys)
 
     def inverse_transform(self, codes: Any) -> np.ndarray:
-        """The keys of codes that are not -1."""
+        """Returns the keys of codes that are not -1."""
         self._fitted()
         found = np.asarray(codes)
         if found.size and (found.min() < 0 or found.max() >= len(self.classes_)):
@@ -110,7 +110,7 @@ class Lookup:
         return np.asarray(self.classes_[found])
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as scikit-learn asks for them."""
+        """Returns the parameters by name, as scikit-learn asks for them."""
         return {"load": self.load, "threads": self.threads}
 
     def set_params(self, **values: Any) -> Lookup:
@@ -128,7 +128,7 @@ class Lookup:
 
 
 def _flat(keys: Any) -> Any:
-    """A column given as a table of one column is that column."""
+    """Returns a table of one column as that column."""
     shape = getattr(keys, "shape", None)
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         return np.asarray(keys).ravel()

@@ -4,7 +4,7 @@
     rows, found = index.get_many(queries)
 
 The mechanism is `simd3`'s (see there for what is published and what is ours); this is the object that a program holds. It works on
-arrays: one call, one batch. Lookups may run from several threads at once; whoever changes the map must be alone with it.
+arrays, one batch per call. Lookups may run from several threads at once; whoever changes the map must be alone with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..tables.probe import LINE
 
 GROWTH = 1.5
 MOST_LOAD = 0.97
-#: Fewer keys than this for each thread are not worth handing over.
+#: Fewer keys per thread than this are not worth handing over.
 LEAST_PART = 50_000
 
 
@@ -129,7 +129,7 @@ class SimdMap:
         return int(self._state[FAILURES])
 
     def get_many(self, queries: Any, default: Any = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query: the value or `default`, and whether the key is here."""
+        """Returns (values, found) for each query: the value or `default`, and whether the key is here."""
         bits = self._queries(queries)
         out, found = np.empty(len(bits), self.value_dtype), np.empty(len(bits), np.bool_)
         other = as_bits(as_values([default], 1, self.value_dtype, where="default"))[0]
@@ -144,7 +144,7 @@ class SimdMap:
         return out, found
 
     def contains_many(self, queries: Any) -> np.ndarray:
-        """Whether each query is a key of the map."""
+        """Returns whether each query is a key of the map."""
         bits = self._queries(queries)
         found = np.empty(len(bits), np.bool_)
 
@@ -156,16 +156,16 @@ class SimdMap:
         return found
 
     def contains(self, series: Any) -> Any:
-        """Which entries of a series are keys: a series of the same library (Polars, where null stays null, or pandas), or an array.
+        """Says which entries of a series are keys, as a series of its library (Polars, where null stays null, or pandas) or an array.
 
-        Fit for `pl.col("id").map_batches(index.contains, return_dtype=pl.Boolean)`; see also `membership.contains`.
+        It fits `pl.col("id").map_batches(index.contains, return_dtype=pl.Boolean)`; see also `membership.contains`.
         """
         from .membership import contained
 
         return contained(self, series)
 
     def insert_many(self, keys: Any, values: Any = None, *, unique: bool = False) -> None:
-        """Inserts or overwrites; without `values`, rows are numbered on. `unique`: all keys are new and distinct."""
+        """Inserts or overwrites; without `values`, rows are numbered on. `unique` promises that all keys are new and distinct."""
         found = as_keys(keys, self.key_dtype)
         if values is None:
             held = row_numbers(self._rows, len(found), self.value_dtype)
@@ -175,7 +175,7 @@ class SimdMap:
         self._rows += len(found)
 
     def delete_many(self, keys: Any) -> np.ndarray:
-        """Deletes, and says which keys were there; of a key given twice the first only."""
+        """Deletes, and says which keys were there; of a key that is given twice, only the first was."""
         bits = self._queries(keys, "keys")
         found = np.empty(len(bits), np.bool_)
         kernels.delete_many(self._keys, self._layout, self._state, self._early, bits, found)
@@ -185,12 +185,12 @@ class SimdMap:
         return found
 
     def items(self) -> tuple[np.ndarray, np.ndarray]:
-        """(keys, values) of everything in the map, in no particular order."""
+        """Returns (keys, values) of everything in the map, in no particular order."""
         bits, values = self._items()
         return keys_of(bits, self.key_dtype), values.view(self.value_dtype)
 
     def lines(self, queries: Any) -> tuple[float, float]:
-        """Mean 64-byte lines that a lookup reads, (of keys, of values): counted by an instrumented twin of the lookup."""
+        """Returns the mean 64-byte lines that a lookup reads, (of keys, of values), which an instrumented twin of the lookup counts."""
         bits = self._queries(queries)
         touched = np.zeros(64, np.int64)
         of_keys, of_values = kernels.count_lines(self._keys, self._values, self._layout, self._state, self._early, bits, touched)
@@ -204,7 +204,7 @@ class SimdMap:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SimdMap:
-        """The map in a file of `save`; its header, lengths and checksums are checked."""
+        """Reads the map in a file of `save`, whose header, lengths and checksums are checked."""
         from .snapshot import load
 
         return load(Path(path))[0]
@@ -213,7 +213,7 @@ class SimdMap:
         return bits_of(as_keys(queries, self.key_dtype, where))
 
     def _split(self, count: int, work: Callable[[slice], None]) -> None:
-        """Work on slices of a batch, on threads where there is enough of it."""
+        """Works on slices of a batch, on threads where there is enough to do."""
         threads = min(self.threads, count // LEAST_PART)
         if threads < 2:
             work(slice(0, count))
@@ -236,13 +236,13 @@ class SimdMap:
                 self._rebuild(int(buckets_in(self._layout) * GROWTH) + 1)
 
     def _reserve(self, more: int) -> None:
-        """Grows once for so many new keys, where they would not fit."""
+        """Grows once for this many new keys if they would not fit."""
         lanes = LINE // self._keys.itemsize
         if len(self) + more > MOST_LOAD * self.capacity:
             self._rebuild(-int(-(len(self) + more) // (self.load_wanted * lanes)))
 
     def _insert_first(self, bits: np.ndarray, values: np.ndarray, unique: bool) -> np.ndarray:
-        """Parallel first pass: threads own ranges of first candidates. The rows that did not fit there, in order for each key."""
+        """Fills first candidates in parallel, each thread its own range; returns the rows that did not fit, in order for each key."""
         threads = min(self.threads, len(bits) // LEAST_PART)
         slices = list(_slices(len(bits), threads))
         sizes = np.zeros((threads, threads), np.int64)
@@ -277,7 +277,7 @@ class SimdMap:
         return bits, np.concatenate([self._values[slots], self._values[len(self._keys) + sides]])
 
     def _rebuild(self, buckets: int) -> None:
-        """The same content over so many buckets, or more where they do not do."""
+        """Moves the content to this many buckets, or to more where they do not suffice."""
         old_keys, old_values, old_state = self._keys, self._values, self._state
         while True:
             self._allocate(buckets)
@@ -286,7 +286,7 @@ class SimdMap:
             buckets = int(buckets * GROWTH) + 1
 
     def _refilled(self, old_keys: np.ndarray, old_values: np.ndarray, old_state: np.ndarray) -> bool:
-        """Whether all keys of the old arrays found room in the new; block by block, so that no third copy is made."""
+        """Fills the new arrays block by block, so that no third copy is made, and returns whether all keys found room."""
         tomb = old_keys.dtype.type(empty_of(old_keys.dtype) - 1)
         for start in range(0, len(old_keys), 1 << 20):
             block = old_keys[start : start + (1 << 20)]

@@ -64,7 +64,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def load(path: Path) -> tuple[SimdMap, dict[str, int]]:
-    """The map in a file, and what `extra` its header holds."""
+    """Reads the map in a file, and the `extra` that its header holds."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _from(archive, path)
@@ -138,7 +138,7 @@ class _Expect:
 def _array(
     archive: zipfile.ZipFile, name: str, path: Path, dtype: np.dtype, *, exactly: int | None = None, most: int | None = None
 ) -> np.ndarray:
-    """A member as an array on a 64-byte line; its length is checked against the file before anything is allocated."""
+    """Reads a member as an array on a 64-byte line; its length is checked against the file before anything is allocated."""
     where = f"{path}: {name}"
     try:
         entry = archive.getinfo(f"{name}.npy")

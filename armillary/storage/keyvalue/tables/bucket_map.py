@@ -25,12 +25,12 @@ class BucketMap(Map):
     threads: int = 1
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> SimdTable:
-        """A SimdMap of this layout."""
+        """Builds a SimdMap of this layout."""
         made = SimdMap(keys, values, load, primary=self.primary, insert=self.insert, layout=self.layout, threads=self.threads)
         return SimdTable(made)
 
     def failure_rate(self, keys: np.ndarray, load: float) -> float:
-        """Share of distinct keys without a free candidate, before any stash or growth; counted while a table is filled."""
+        """Counts the share of distinct keys without a free candidate while a table is filled, before any stash or growth."""
         lanes = LINE // keys.itemsize
         layout = layout_of(self.layout, max(1, round(len(keys) / (load * lanes))), self.primary)
         table = aligned(buckets_in(layout) * lanes + STASH, keys.dtype, empty_of(keys.dtype))
@@ -50,9 +50,9 @@ class SimdTable(Table):
         return self.map.nbytes
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         return self.map.get_many(queries, default)
 
     def mean_lines(self, queries: np.ndarray) -> float:
-        """Distinct 64-byte lines that a lookup reads, values included."""
+        """Returns the mean number of distinct 64-byte lines that a lookup reads, values included."""
         return sum(self.map.lines(queries))

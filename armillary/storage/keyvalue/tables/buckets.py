@@ -16,9 +16,9 @@ import numpy as np
 from .probe import LINE, first_lane, kernel, lane_count, match, match_from, part, prefetch
 
 STASH = 64
-#: Insertions ahead whose first line is fetched, and lookups that are searched together.
+#: How many insertions ahead a first line is fetched, and how many lookups are searched together.
 AHEAD, BLOCK = 16, 32
-#: Three fixed random seeds, one a hash function.
+#: Three fixed random seeds, one per hash function.
 SEEDS = (0x9D39247E33776D41, 0x2AF7398005AAA5C7, 0x44DB015024623547)
 #: Places in `state`: live keys, insertions without a free candidate, keys in the stash, TOMB lanes, and whether each side slot is used.
 LIVE, FAILURES, STASHED, TOMBS, SIDE = 0, 1, 2, 3, 4
@@ -28,7 +28,7 @@ NEW, OVERWRITTEN, FAILED = 0, 1, 2
 
 @part
 def fmix64(h):
-    """MurmurHash3's finaliser: every bit of the input flips every bit of the output with probability near one half."""
+    """Applies MurmurHash3's finaliser, in which every bit of the input flips every bit of the output with probability near one half."""
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
     h ^= h >> np.uint64(33)
@@ -38,13 +38,13 @@ def fmix64(h):
 
 @part
 def scaled(h, count):
-    """The upper half of a hash as a number below `count`, without a division."""
+    """Returns the upper half of a hash as a number below `count`, without a division."""
     return ((h >> np.uint64(32)) * count) >> np.uint64(32)
 
 
 @part
 def candidate(layout, j, key):
-    """The number of candidate bucket j of a key."""
+    """Returns the number of candidate bucket j of a key."""
     h = fmix64(np.uint64(key) ^ layout[j, 0])
     return np.intp(layout[j, 1] + scaled(h, layout[j, 2]))
 
@@ -63,7 +63,7 @@ def touch(touched, array, line):
 
 @part
 def in_stash(keys, key, touched):
-    """The slot of a key in the stash, or -1."""
+    """Returns the slot of a key in the stash, or -1."""
     lanes = LINE // keys.itemsize
     for slot in range(len(keys) - STASH, len(keys), lanes):
         if touched is not None:
@@ -76,7 +76,7 @@ def in_stash(keys, key, touched):
 
 @part
 def find(keys, layout, state, early, key, first, touched):
-    """The slot of a key, or -1; `first` is the first slot of its first candidate."""
+    """Returns the slot of a key, or -1; `first` is the first slot of its first candidate."""
     lanes = LINE // keys.itemsize
     empty = keys.dtype.type(~np.uint64(0))
     tomb = keys.dtype.type(~np.uint64(1))
@@ -140,7 +140,7 @@ def search(keys, layout, state, early, queries, slots, pending):
 
 @kernel
 def get_many(keys, values, layout, state, early, queries, default, out, found, scratch):
-    """Values (or `default`) and whether each query was found; lines are fetched a block ahead. `scratch` is int64, (2, BLOCK)."""
+    """Writes values (or `default`) and whether each query was found; lines are fetched a block ahead. `scratch` is int64, (2, BLOCK)."""
     lanes = LINE // keys.itemsize
     n = len(queries)
     slots, pending = scratch[0], scratch[1]
@@ -161,7 +161,7 @@ def get_many(keys, values, layout, state, early, queries, default, out, found, s
 
 @kernel
 def contains_many(keys, layout, state, early, queries, found, scratch):
-    """Whether each query is in the table; values are never touched."""
+    """Writes whether each query is in the table; values are never touched."""
     lanes = LINE // keys.itemsize
     n = len(queries)
     slots, pending = scratch[0], scratch[1]
@@ -178,7 +178,7 @@ def contains_many(keys, layout, state, early, queries, found, scratch):
 
 @kernel
 def count_lines(keys, values, layout, state, early, queries, touched):
-    """(lines of keys, lines of values) that all lookups read together: the instrumented twin of `get_many`."""
+    """Returns (lines of keys, lines of values) that all lookups read together; it is the instrumented twin of `get_many`."""
     lanes = LINE // keys.itemsize
     of_keys, of_values = 0, 0
     for i in range(len(queries)):
@@ -192,7 +192,7 @@ def count_lines(keys, values, layout, state, early, queries, touched):
 
 @part
 def place(keys, layout, state, two_choice, unique, key):
-    """(what became of it, slot) for one insertion; FAILED leaves the table as it is. Side keys are not for here."""
+    """Makes one insertion and returns (what became of it, slot); FAILED leaves the table as it is. It does not take side keys."""
     lanes = LINE // keys.itemsize
     empty = keys.dtype.type(~np.uint64(0))
     tomb = keys.dtype.type(~np.uint64(1))
@@ -230,7 +230,7 @@ def place(keys, layout, state, two_choice, unique, key):
 
 @part
 def stash(keys, state, key):
-    """The slot in the stash that a key was put into, or -1 when it is full."""
+    """Puts a key into the stash and returns its slot, or -1 when the stash is full."""
     slot = in_stash(keys, keys.dtype.type(~np.uint64(0)), None)
     if slot >= 0:
         keys[slot] = key
@@ -241,7 +241,7 @@ def stash(keys, state, key):
 
 @kernel
 def insert_many(keys, values, layout, state, two_choice, unique, counted, new_keys, new_values):
-    """Inserts until all are in or the stash is full: how many are in. `counted` is False while a table is rebuilt."""
+    """Inserts until all are in or the stash is full, and returns how many are in. `counted` is False while a table is rebuilt."""
     lanes = LINE // keys.itemsize
     tomb = keys.dtype.type(~np.uint64(1))
     n = len(new_keys)
@@ -268,7 +268,7 @@ def insert_many(keys, values, layout, state, two_choice, unique, counted, new_ke
 
 @kernel
 def count_failures(keys, layout, state, two_choice, new_keys):
-    """Fills a table with distinct keys, without stash and growth: how many found no free candidate."""
+    """Fills a table with distinct keys, without stash and growth, and returns how many found no free candidate."""
     failed = 0
     for i in range(len(new_keys)):
         outcome, _ = place(keys, layout, state, two_choice, True, new_keys[i])
@@ -306,7 +306,7 @@ def delete_many(keys, layout, state, early, old_keys, found):
 
 @kernel
 def count_parts(layout, new_keys, parts, sizes):
-    """How many keys have their first candidate in each of `parts` equal ranges of its region; side keys count to the first."""
+    """Counts the keys whose first candidate is in each of `parts` equal ranges of its region; side keys count in the first."""
     for i in range(len(new_keys)):
         sizes[_part_of(layout, new_keys[i], parts)] += 1
 

@@ -19,7 +19,7 @@ KEY_TYPES = ("uint32", "uint64", "int32", "int64", "float32", "float64")
 
 
 def as_array(data: Any, where: str) -> np.ndarray:
-    """A one-dimensional NumPy array of what was given: an array, a list, a Polars or pandas series."""
+    """Returns what was given (an array, a list, a Polars or pandas series) as a one-dimensional NumPy array."""
     if hasattr(data, "to_numpy"):
         data = data.to_numpy()
     try:
@@ -34,7 +34,7 @@ def as_array(data: Any, where: str) -> np.ndarray:
 
 
 def as_keys(data: Any, dtype: np.dtype | None = None, where: str = "keys") -> np.ndarray:
-    """Keys as an array of one of the six types; with `dtype`, exactly converted to it or refused."""
+    """Returns keys as an array of one of the six types; with `dtype` they are converted to it exactly or refused."""
     found = as_array(data, where)
     if dtype is not None and found.dtype != dtype:
         return _converted(found, dtype, where)
@@ -64,7 +64,7 @@ def _converted(found: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
 
 
 def bits_of(keys: np.ndarray) -> np.ndarray:
-    """The bits of keys of one of the six types, equal exactly for equal keys, contiguous."""
+    """Returns the bits of keys of one of the six types, equal exactly for equal keys, contiguous."""
     width = np.dtype(f"u{keys.dtype.itemsize}")
     if keys.dtype.kind != "f":
         return np.ascontiguousarray(keys).view(width)
@@ -74,12 +74,12 @@ def bits_of(keys: np.ndarray) -> np.ndarray:
 
 
 def keys_of(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The inverse of `bits_of`."""
+    """Inverts `bits_of`."""
     return bits.view(dtype)
 
 
 def as_values(data: Any, length: int, dtype: np.dtype | None = None, where: str = "values") -> np.ndarray:
-    """Values of 4 or 8 bytes, one for each of `length` keys."""
+    """Returns values of 4 or 8 bytes, one for each of `length` keys."""
     found = as_array(data, where)
     if len(found) != length:
         raise InputError(f"found {len(found)} values for {length} keys; expected as many", where=where)
@@ -91,7 +91,7 @@ def as_values(data: Any, length: int, dtype: np.dtype | None = None, where: str 
 
 
 def row_numbers(start: int, count: int, dtype: np.dtype | None = None) -> np.ndarray:
-    """The default values: 4 bytes while they fit, 8 beyond."""
+    """Returns the default values, of 4 bytes while they fit and of 8 beyond."""
     if dtype is None:
         dtype = np.dtype(np.int32 if start + count < 2**31 else np.int64)
     if dtype.kind == "f" or start + count - 1 > np.iinfo(dtype).max:
@@ -100,12 +100,12 @@ def row_numbers(start: int, count: int, dtype: np.dtype | None = None) -> np.nda
 
 
 def as_bits(values: np.ndarray) -> np.ndarray:
-    """Values as unsigned integers of their width, without a copy."""
+    """Returns values as unsigned integers of their width, without a copy."""
     return values.view(f"u{values.dtype.itemsize}")
 
 
 def aligned(length: int, dtype: Any, fill: int | None = None) -> np.ndarray:
-    """An array that begins on a 64-byte line."""
+    """Returns an array that begins on a 64-byte line."""
     kind = np.dtype(dtype)
     raw = np.empty(length * kind.itemsize + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
@@ -116,5 +116,5 @@ def aligned(length: int, dtype: Any, fill: int | None = None) -> np.ndarray:
 
 
 def empty_of(bits: np.dtype) -> int:
-    """EMPTY, all ones; TOMB is one less."""
+    """Returns EMPTY, which is all ones; TOMB is one less."""
     return int(np.iinfo(bits).max)

@@ -16,7 +16,7 @@ MOST_BUCKETS = 2**32 - 1
 
 
 def layout_of(name: LayoutName, buckets: int, primary: float = 0.9) -> np.ndarray:
-    """The layout over at least `buckets` buckets, uint64 of shape (candidates, 3).
+    """Returns the layout over at least `buckets` buckets, uint64 of shape (candidates, 3).
 
     `simd3` has two hashes over the first `primary` of the buckets and one over the rest; `one-hash`, `two-hash` and `three-hash` have
     one region; `three-regions` has a third of the buckets for each of three hashes. Every region has a bucket at least.
@@ -35,5 +35,5 @@ def layout_of(name: LayoutName, buckets: int, primary: float = 0.9) -> np.ndarra
 
 
 def buckets_in(layout: np.ndarray) -> int:
-    """The number of buckets of a layout."""
+    """Returns the number of buckets of a layout."""
     return int((layout[:, 1] + layout[:, 2]).max())

@@ -23,21 +23,21 @@ class Table(Protocol):
         """Bytes that it holds."""
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
 
 
 class Map(Technique):
     """One kind of hash table, or what stands in for one."""
 
-    #: Bytes for each entry of 4 + 4 bytes while it is built, roughly: to decline a case that would not fit into memory.
+    #: Approximate bytes per entry of 4 + 4 bytes while a table is built, by which a case that would not fit into memory is declined.
     bytes_per_entry: ClassVar[float] = 12.0
 
     def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> Table:
-        """A table of these keys (of equal ones the last counts) with `load` of its slots used, where that can be chosen."""
+        """Builds a table of these keys, of which the last of equal ones counts, with `load` of its slots used where that can be chosen."""
         raise NotImplementedError
 
     def failure_rate(self, keys: np.ndarray, load: float) -> float:
-        """Share of distinct keys that meet no free candidate slot, in a table that they fill to `load`."""
+        """Returns the share of distinct keys that meet no free candidate slot, in a table that they fill to `load`."""
         raise NotForThisCase("a key has no fixed candidate slots here")
 
 
@@ -51,16 +51,16 @@ class KernelTable:
     nbytes: int
 
     def get_many(self, queries: np.ndarray, default: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """(values, found) for each query."""
+        """Returns (values, found) for each query."""
         out, found = np.empty(len(queries), self.value_dtype), np.empty(len(queries), np.bool_)
         self.look(queries, self.value_dtype.type(default), out, found)
         return out, found
 
     def mean_lines(self, queries: np.ndarray) -> float:
-        """Distinct 64-byte lines that a lookup reads, values included."""
+        """Returns the mean number of distinct 64-byte lines that a lookup reads, values included."""
         return self.count(queries, np.zeros(4096, np.int64)) / max(1, len(queries))
 
 
 def slots_for(count: int, load: float, group: int = 1) -> int:
-    """Groups of slots for so many keys at a load; one more than they fill, so that every search ends."""
+    """Returns the groups of slots for this many keys at a load, one more than they fill, so that every search ends."""
     return max(1, -int(-count // (load * group))) + (1 if group == 1 else 0)

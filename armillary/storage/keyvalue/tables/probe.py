@@ -25,9 +25,8 @@ from armillary.kernels import part as part
 LINE = 64
 
 
-
 def emit_match(builder: Any, pointer: Any, key: Any, lanes: int, align: int, predicate: str = "==") -> Any:
-    """Emits IR: the lanes at `pointer` for which `lane predicate key`, as the low bits of a 32-bit integer."""
+    """Emits IR for the lanes at `pointer` for which `lane predicate key`, as the low bits of a 32-bit integer."""
     vector = ir.VectorType(key.type, lanes)
     line = builder.load(builder.bitcast(pointer, vector.as_pointer()))
     line.align = align
@@ -40,7 +39,7 @@ def emit_match(builder: Any, pointer: Any, key: Any, lanes: int, align: int, pre
 
 
 def _matcher(lanes_of: Callable[[int], int], predicate: str) -> Any:
-    """An intrinsic `(array, slot, key) -> uint32` over so many lanes; `slot` is the first lane's index and a multiple of the lanes."""
+    """Returns an intrinsic `(array, slot, key) -> uint32`; `slot` is the index of the first of `lanes` lanes and a multiple of them."""
 
     @intrinsic
     def compare(typing, array, slot, key):
@@ -69,7 +68,7 @@ match_tags = _matcher(lambda bits: 16, "==")
 
 @intrinsic
 def first_lane(typing, mask):
-    """The number of the lowest set bit; `mask` is not zero."""
+    """Returns the number of the lowest set bit; `mask` is not zero."""
 
     def build(context, builder, signature, arguments):
         return builder.zext(builder.cttz(arguments[0], ir.IntType(1)(1)), ir.IntType(64))
@@ -79,7 +78,7 @@ def first_lane(typing, mask):
 
 @intrinsic
 def lane_count(typing, mask):
-    """How many bits are set."""
+    """Returns how many bits are set."""
 
     def build(context, builder, signature, arguments):
         return builder.zext(builder.ctpop(arguments[0]), ir.IntType(64))
@@ -105,23 +104,23 @@ def prefetch(typing, array, index):
 
 @kernel
 def match16(bucket, key):
-    """The lanes of one bucket of 16 keys (uint32, on a 64-byte line) that equal `key`, as bits."""
+    """Returns the lanes of one bucket of 16 keys (uint32, on a 64-byte line) that equal `key`, as bits."""
     return match(bucket, 0, np.uint32(key))
 
 
 @kernel
 def match8(bucket, key):
-    """The lanes of one bucket of 8 keys (uint64, on a 64-byte line) that equal `key`, as bits."""
+    """Returns the lanes of one bucket of 8 keys (uint64, on a 64-byte line) that equal `key`, as bits."""
     return match(bucket, 0, np.uint64(key))
 
 
 def match_scalar(bucket: np.ndarray, key: int) -> int:
-    """The same mask, lane by lane: what the vector form is checked against."""
+    """Computes the same mask lane by lane; the vector form is checked against it."""
     return sum(1 << lane for lane, held in enumerate(bucket.tolist()) if held == int(key))
 
 
 def probe_ir(bits: int = 32) -> str:
-    """The probe as a module of LLVM IR with one function `probe(keys*, key) -> i32`; `bits` is 32 or 64."""
+    """Returns the probe as a module of LLVM IR with one function `probe(keys*, key) -> i32`; `bits` is 32 or 64."""
     key_type = ir.IntType(bits)
     module = ir.Module(name="probe")
     function = ir.Function(module, ir.FunctionType(ir.IntType(32), [key_type.as_pointer(), key_type]), name="probe")
@@ -131,7 +130,7 @@ def probe_ir(bits: int = 32) -> str:
 
 
 def probe_assembly(cpu: str, bits: int = 32, triple: str = "x86_64-unknown-linux-gnu") -> str:
-    """The assembly of the probe for a processor, by LLVM's name of it (`sapphirerapids`, `znver4`, `haswell`); needs none of them."""
+    """Returns the probe's assembly for a processor by LLVM's name (`sapphirerapids`, `znver4`, `haswell`), which need not be here."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     parsed = binding.parse_assembly(probe_ir(bits))
@@ -142,7 +141,7 @@ def probe_assembly(cpu: str, bits: int = 32, triple: str = "x86_64-unknown-linux
 
 @functools.cache
 def isa() -> str:
-    """The widest vectors that the kernels get here: "AVX-512", "AVX2", or the name of the processor."""
+    """Returns the widest vectors that the kernels get here: "AVX-512", "AVX2", or the name of the processor."""
     features = binding.get_host_cpu_features()
     if features.get("avx512f") and features.get("avx512bw"):
         return "AVX-512"

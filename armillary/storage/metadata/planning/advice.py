@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def advise(tree: str | os.PathLike[str], granule: int = 4096, *, tiny: int = 5, chain: int = 16) -> pl.DataFrame:
-    """One row per directory of a folder or of `find -printf` output: path, children, granules, advice, the largest first.
+    """Returns one row per directory of a folder or of `find -printf` output: path, children, granules, advice, the largest first.
 
     `granules` is the number that a listing touches in MDSec's packed layout, a fraction for directories that share one. The advice is
     "shared" (at most `tiny` records, in a granule with siblings), "one granule", "several granules", or "hashed" (more than `chain`

@@ -13,7 +13,7 @@ TABLES = (".csv", ".jsonl", ".parquet")
 
 
 def read_work(path: Path, *, ops: int = 100_000, lenient: bool = False) -> Work:
-    """The work at `path`: a folder, a trace (.csv, .jsonl, .parquet), an mdtest command line (.mdtest), and `find` output otherwise.
+    """Reads the work at `path`: a folder, a trace (.csv, .jsonl, .parquet), an mdtest command line (.mdtest), or else `find` output.
 
     A tree without operations gets `ops` of the mixture.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ MOST_ITEMS = 100_000_000
 
 
 def read_mdtest(path: Path) -> Work:
-    """A command line of mdtest: -n items, or -I items per directory, -z depth, -b branch."""
+    """Reads a command line of mdtest with -n items or -I items per directory, -z depth and -b branch."""
     text = read_text(path, limit=1 << 16)
     values = {"-n": 0, "-I": 0, "-z": 0, "-b": 1}
     try:
@@ -25,16 +26,12 @@ def read_mdtest(path: Path) -> Work:
     except ValueError as error:
         raise InputError(f"found {error}; expected an mdtest command line", where=str(path)) from None
     words = words[1:] if words and words[0].endswith("mdtest") else words
-    i = 0
-    while i < len(words):
-        if words[i] not in values:
-            raise unknown("option", words[i], values, where=str(path))
-        if i + 1 >= len(words) or not words[i + 1].isdecimal() or len(words[i + 1]) > 9:
-            raise InputError(
-                f'{words[i]}: found "{one_line(words[i + 1], 40) if i + 1 < len(words) else ""}"; expected a whole number', where=str(path)
-            )
-        values[words[i]] = int(words[i + 1])
-        i += 2
+    for option, given in zip_longest(words[::2], words[1::2], fillvalue=""):
+        if option not in values:
+            raise unknown("option", option, values, where=str(path))
+        if not given.isdecimal() or len(given) > 9:
+            raise InputError(f'{option}: found "{one_line(given, 40)}"; expected a whole number', where=str(path))
+        values[option] = int(given)
     depth, branch = values["-z"], values["-b"]
     if depth > 20 or branch < 1 or branch**depth > MOST_ITEMS:
         raise InputError(f"-z {depth} -b {branch}; expected at most {MOST_ITEMS} directories", where=str(path))

@@ -12,14 +12,14 @@ class Paths:
         self.builder = builder
 
     def parts(self, path: bytes, where: str) -> list[bytes]:
-        """The names of a path."""
+        """Returns the names of a path."""
         names = [name for name in path.split(b"/") if name not in (b"", b".")]
         for name in names:
             check_name(name, where=where)
         return names
 
     def resolve(self, names: list[bytes], *, make: bool) -> int | None:
-        """The directory that these names lead to, or None."""
+        """Returns the directory that these names lead to, or None."""
         at = ROOT
         for name in names:
             child = self.builder.find(at, name)

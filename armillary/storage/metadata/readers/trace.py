@@ -26,7 +26,7 @@ Row = tuple[str, int, list[bytes], list[bytes], str]
 
 
 def read_trace(path: Path, *, lenient: bool = False) -> Work:
-    """A trace `time_s,client,op,path[,path2]` (CSV, JSON lines or Parquet). Paths that are used before they are created are loaded first.
+    """Reads a trace `time_s,client,op,path[,path2]`. Paths that are used before they are created are loaded first.
 
     An operation on a path that was removed, or that could never have existed, is an error with its line, or is counted if `lenient`.
     """

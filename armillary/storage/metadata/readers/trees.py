@@ -21,7 +21,7 @@ Entry = tuple[bytes, bool, int, int, int, str]
 
 
 def read_find(path: Path) -> Iterator[Entry]:
-    """The entries in the output of `find ROOT -printf '%y\\t%p\\t%s\\t%m\\t%T@\\n'`."""
+    """Yields the entries in the output of `find ROOT -printf '%y\\t%p\\t%s\\t%m\\t%T@\\n'`."""
     for block, first in line_blocks(path, limit=None):
         for number, line in enumerate(block.split(b"\n")[:-1], first):
             where = f"{path}:{number}"
@@ -33,27 +33,23 @@ def read_find(path: Path) -> Iterator[Entry]:
                 raise InputError(f"found {len(fields) - 1} tabs; expected 4 (type, path, size, mode, time)", where=where)
             kind, name = fields[0], b"\t".join(fields[1:-3])
             if len(kind) != 1 or kind not in b"fdlpscbD":
-                raise InputError(
-                    f'found type "{one_line(kind.decode(errors="replace"), 20)}"; expected one letter of fdlpscbD', where=where
-                )
+                shown = one_line(kind.decode(errors="replace"), 20)
+                raise InputError(f'found type "{shown}"; expected one letter of fdlpscbD', where=where)
             size, mode, when = (text.decode("ascii", errors="replace") for text in fields[-3:])
             if not size.isdecimal() or len(size) > 18:
                 raise InputError(f'size: found "{one_line(size, 40)}"; expected bytes', where=where)
             try:
                 bits, seconds = int(mode, 8), float(when)
             except ValueError:
-                raise InputError(
-                    f'found mode "{one_line(mode, 20)}" and time "{one_line(when, 40)}"; expected octal and seconds', where=where
-                ) from None
-            if not 0 <= bits < 2**32 or not math.isfinite(seconds) or abs(seconds) > 1e11:
-                raise InputError(
-                    f'found mode "{one_line(mode, 20)}" and time "{one_line(when, 40)}"; expected octal and seconds', where=where
-                )
+                bits, seconds = -1, math.nan
+            if not 0 <= bits < 2**32 or not abs(seconds) <= 1e11:
+                shown = f'mode "{one_line(mode, 20)}" and time "{one_line(when, 40)}"'
+                raise InputError(f"found {shown}; expected octal and seconds", where=where)
             yield name, kind == b"d", int(size), bits, int(seconds * 1e9), where
 
 
 def scanned(root: Path) -> Iterator[Entry]:
-    """The entries below a folder; links are not followed, and what cannot be read is left out."""
+    """Yields the entries below a folder; links are not followed, and what cannot be read is left out."""
     todo = [os.fsencode(root)]
     while todo:
         folder = todo.pop()

@@ -72,7 +72,7 @@ SHARED_TRIES, SHARED_ROOM = 8, 3
 
 @part
 def record_at(s, place):
-    """The record's offset in 64-bit words."""
+    """Returns the record's offset in 64-bit words."""
     return s.m[WORDS] * (place >> 6) + 32 * ((place & 63) + 1)
 
 
@@ -112,7 +112,7 @@ def fingerprint_at(s, g, slot):
 
 @part
 def bucket_of(s, d, name):
-    """The first group of the bucket that holds names with this hash."""
+    """Returns the first group of the bucket that holds names with this hash."""
     depth = s.dirs[d, DEPTH]
     if depth == 0:
         return s.dirs[d, HEAD]
@@ -121,7 +121,7 @@ def bucket_of(s, d, name):
 
 @kernel
 def same_name(s, place, text, start, length):
-    """Whether the record's name is this one."""
+    """Returns whether the record's name is this one."""
     r = record_at(s, place)
     if name_length(s.h, r) != length:
         return False
@@ -142,7 +142,7 @@ def same_name(s, place, text, start, length):
 
 @kernel
 def extension_place(s, place):
-    """Where the record's extension is, in the same group; -1 if it has none."""
+    """Returns where the record's extension is, in the same group; -1 if it has none."""
     r = record_at(s, place)
     if extensions_of(s.b, r) == 0:
         return -1
@@ -159,7 +159,7 @@ def extension_place(s, place):
 
 @kernel
 def find(s, directory, name, text, start, length, acc):
-    """The place of a directory's child by its name, or -1. One header line and one record, unless tags collide."""
+    """Returns the place of a directory's child by its name, or -1. It reads one header line and one record, unless tags collide."""
     d = s.row[directory]
     g = bucket_of(s, d, name)
     tag = tag_of(name)
@@ -191,7 +191,7 @@ def find(s, directory, name, text, start, length, acc):
 
 @kernel
 def new_group(s, d):
-    """A group for directory row d, from its own free ones, its extent, or a new extent twice as large."""
+    """Takes a group for directory row d, from its own free ones, its extent, or a new extent twice as large."""
     free = s.dirs[d, FREE_LIST]
     if free != 0:
         s.dirs[d, FREE_LIST] = s.link[free]
@@ -242,7 +242,7 @@ def flip(s, g, clear, take, acc):
 
 @part
 def free_slot(s, g, after):
-    """The first free slot of a group from `after` on, or -1."""
+    """Returns the first free slot of a group from `after` on, or -1."""
     taken = s.w[g * s.m[WORDS] + 1]
     for slot in range(after, s.m[SLOTS]):
         if not taken & bit(slot):
@@ -322,7 +322,7 @@ def point(s, directory, g, tiny, acc):
 
 @kernel
 def shared_group(s, parent, room, acc):
-    """A group that the tiny directories under `parent` share, with room for `room` records."""
+    """Finds or makes a group that the tiny directories under `parent` share, with room for `room` records."""
     d = s.row[parent]
     g = s.dirs[d, SHARED_LIST]
     tries = 0
@@ -481,7 +481,7 @@ def index_bucket(s, d, head, depth, prefix):
 
 @kernel
 def hash_of_record(s, place):
-    """The hash of a record's name, from its bytes."""
+    """Returns the hash of a record's name, from its bytes."""
     r = record_at(s, place)
     length = name_length(s.h, r)
     h = np.uint64(0xCBF29CE484222325)
@@ -542,7 +542,7 @@ def insert(s, directory, number, attributes, row, nlink, kind, name, text, start
 
 @kernel
 def bits_of(s, place):
-    """The header bits of a record and its extension."""
+    """Returns the header bits of a record and its extension."""
     more = extension_place(s, place)
     return slots_mask(place & 63, more & 63 if more >= 0 else -1)
 

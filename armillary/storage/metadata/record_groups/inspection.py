@@ -55,7 +55,7 @@ class Reader:
         self.slots = group_bytes // 256 - 1
 
     def header(self, g: int) -> tuple[int, int, int, int, int, int, int]:
-        """(owner, bitmap, next, next bucket, prefix, depth, kind)."""
+        """Returns (owner, bitmap, next, next bucket, prefix, depth, kind)."""
         if not 0 < g < self.groups:
             raise InputError(f"group {g}; expected 1 to {self.groups - 1}")
         at = g * self.words
@@ -65,7 +65,7 @@ class Reader:
         return owner, bitmap, after, bucket, int(self.h[2 * at + 9]), int(self.b[8 * at + 44]), int(self.b[8 * at + 45])
 
     def records(self, g: int, bitmap: int, directory: int | None = None) -> list[Record]:
-        """The valid records of a group, of one directory if it is given."""
+        """Returns the valid records of a group, of one directory if it is given."""
         found, rest = [], {}
         for slot in range(self.slots):
             if not bitmap >> slot & 1:
@@ -97,7 +97,7 @@ class Reader:
         return whole
 
     def set_of(self, directory: Record) -> Set:
-        """The groups of a directory, in the order of its chain."""
+        """Returns the groups of a directory, in the order of its chain."""
         if directory.pointer == 0:
             return Set(directory.id, False, ())
         if directory.flags & TINY:
@@ -120,7 +120,7 @@ class Reader:
         return Set(directory.id, False, tuple(found))
 
     def root(self, handlers: int) -> Record:
-        """The root's record."""
+        """Returns the root's record."""
         home = handlers + 1
         records = self.records(home, self.header(home)[1])
         if len(records) != 1 or records[0].id != ROOT or records[0].kind != DIRECTORY:
@@ -128,7 +128,7 @@ class Reader:
         return records[0]
 
     def children(self, directory: Record, groups: Set) -> list[Record]:
-        """The records of a directory's children."""
+        """Returns the records of a directory's children."""
         found = []
         for g, *_ in groups.groups:
             found += self.records(g, self.header(g)[1], directory.id)
@@ -136,14 +136,14 @@ class Reader:
 
 
 def walk(space: np.ndarray, m: np.ndarray, handlers: int) -> Iterator[Record]:
-    """Every record but the root's, directory by directory."""
+    """Yields every record but the root's, directory by directory."""
     reader = Reader(space, 8 * int(m[WORDS]), int(m[HIGH]))
     for _, _, records in directories(reader, handlers):
         yield from records
 
 
 def directories(reader: Reader, handlers: int) -> Iterator[tuple[Record, Set, list[Record]]]:
-    """(directory, its groups, its children) from the root down."""
+    """Yields (directory, its groups, its children) from the root down."""
     todo = [reader.root(handlers)]
     seen = {ROOT}
     while todo:
@@ -160,7 +160,7 @@ def directories(reader: Reader, handlers: int) -> Iterator[tuple[Record, Set, li
 
 
 def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> list[str]:
-    """The faults of a space, one sentence each; the list is empty for a sound space, which recovery always leaves."""
+    """Returns the faults of a space, one sentence each; the list is empty for a sound space, which recovery always leaves."""
     reader = Reader(space, group_bytes, groups)
     faults: list[str] = []
     ids: dict[int, tuple[int, bytes]] = {ROOT: (0, b"")}
@@ -204,5 +204,5 @@ def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> li
 
 
 def hash_of(name: bytes) -> int:
-    """The 64-bit hash of a name."""
+    """Returns the 64-bit hash of a name."""
     return int(name_hash(np.frombuffer(bytearray(name or b"\0"), np.uint8), 0, len(name)))

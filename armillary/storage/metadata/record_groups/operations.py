@@ -45,7 +45,7 @@ ROOM = 4096
 
 @part
 def handler_of(directory, handlers):
-    """The handler that owns a directory."""
+    """Returns the handler that owns a directory."""
     return np.int64(mix(np.uint64(directory), np.uint64(0)) % np.uint64(handlers))
 
 
@@ -76,7 +76,7 @@ def take_out(s, directory, want_directory, handlers, name, text, start, length, 
         if not want_directory:
             return EISDIR
         if handlers > 1:
-            # Whether it is empty, only the handler that owns it can say.
+            # Only the handler that owns it can say whether it is empty.
             emit(acc, handler_of(number, handlers), 0, HANDOFF)
             emit(acc, handler_of(directory, handlers), 0, HANDOFF)
         if s.dirs[s.row[number], CHILDREN] > 0:
@@ -186,7 +186,7 @@ def rename(s, directory, to, handlers, name, start, length, name2, start2, lengt
 
 @part
 def has_room(s, acc, children):
-    """Whether any single operation fits into the space, the tables and the list."""
+    """Returns whether any single operation fits into the space, the tables and the list."""
     slots = s.m[SLOTS]
     return (
         (s.m[HIGH] + 2 * LARGEST_EXTENT + s.m[EXTENT] + 2) * s.m[WORDS] <= len(s.w)

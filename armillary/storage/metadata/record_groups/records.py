@@ -69,7 +69,7 @@ def _crc_word(crc, word):
 
 @kernel
 def crc(words, first, last, skip):
-    """CRC-32 of words[first:last] (uint64), where the half word number `skip` counts as zero (-1 means none)."""
+    """Returns the CRC-32 of words[first:last] (uint64), where the half word number `skip` counts as zero (-1 means none)."""
     value = np.uint32(0xFFFFFFFF)
     for i in range(first, last):
         word = words[i]
@@ -81,7 +81,7 @@ def crc(words, first, last, skip):
 
 @kernel
 def name_hash(text, start, length):
-    """A 64-bit hash of a name; its low byte is the fingerprint."""
+    """Returns a 64-bit hash of a name; its low byte is the fingerprint."""
     h = np.uint64(0xCBF29CE484222325)
     for i in range(start, start + length):
         h = (h ^ np.uint64(text[i])) * np.uint64(0x100000001B3)
@@ -94,7 +94,7 @@ def name_hash(text, start, length):
 
 @kernel
 def hash_names(text, offsets, out):
-    """The hash of every name in a table."""
+    """Writes the hash of every name in a table."""
     for i in range(len(offsets) - 1):
         out[i] = name_hash(text, offsets[i], offsets[i + 1] - offsets[i])
 
@@ -119,7 +119,7 @@ def seal_rest(w, h, r):
 
 @kernel
 def record_ok(w, h, r):
-    """Whether the three checksums of a record are right."""
+    """Returns whether the three checksums of a record are right."""
     return (
         h[2 * r + 15] == crc(w, r, r + 8, 2 * r + 15)
         and h[2 * r + 19] == crc(w, r + 8, r + 16, 2 * r + 19)
@@ -134,7 +134,7 @@ def seal_header(w, h, g):
 
 @kernel
 def header_ok(w, h, g):
-    """Whether a group header's checksum is right."""
+    """Returns whether a group header's checksum is right."""
     return h[2 * g + 10] == crc(w, g, g + 8, 2 * g + 10)
 
 

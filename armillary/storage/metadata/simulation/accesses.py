@@ -28,12 +28,12 @@ class Access:
 
 
 def empty(rows: int) -> np.ndarray:
-    """A list with room for `rows` accesses."""
+    """Makes a list with room for `rows` accesses."""
     return np.zeros((rows + 1, 2), np.int64)
 
 
 def listed(accesses: np.ndarray, first: int = 0, last: int | None = None) -> list[Access]:
-    """The accesses of bytes in a list, from number `first` to before `last`."""
+    """Returns the accesses of bytes in a list, from number `first` to before `last`."""
     rows = accesses[1 + first : 1 + (int(accesses[0, 0]) if last is None else last)]
     found = []
     for offset, word in rows.tolist():
@@ -44,7 +44,7 @@ def listed(accesses: np.ndarray, first: int = 0, last: int | None = None) -> lis
 
 
 def granules(accesses: list[Access], granule: int) -> set[int]:
-    """The granules that these accesses touch."""
+    """Returns the granules that these accesses touch."""
     return {g for a in accesses for g in range(a.offset // granule, (a.offset + a.length - 1) // granule + 1)}
 
 

@@ -202,7 +202,7 @@ def _pop(s):
 
 @part
 def _to_front(s, f):
-    """Frame f becomes the most recently used."""
+    """Makes frame f the most recently used."""
     if s.n[RECENT] == f:
         return
     left, right = s.before[f], s.after[f]
@@ -382,7 +382,8 @@ def _advance(s, jobs, times, rows, job_base, row_base, issued, finished, finishi
                             _fill(s, g, t, False)
                         at = stop
                         continue
-                    # Who waited for a fill is served by it, even if the granule had to leave meanwhile: else a tiny cache could starve.
+                    # An access that waited for a fill is served by it even if the granule had to leave meanwhile;
+                    # otherwise a tiny cache could starve it.
                     served = jobs[i, GRANTED] == g + 1
                     jobs[i, GRANTED] = 0
                     if f < 0 and served:

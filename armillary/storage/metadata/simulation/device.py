@@ -36,14 +36,14 @@ class Device:
             raise InputError("fills and write_back_bytes_per_s: expected more than 0")
 
     def sized(self, cache_bytes: int, granule: int | None = None) -> Device:
-        """The same device with another cache (of at least 16 granules) and granule."""
+        """Returns the same device with another cache (of at least 16 granules) and granule."""
         size = granule or self.granule
         return replace(self, granule=size, cache_bytes=max(cache_bytes, 16 * size) if self.cache_bytes else 0)
 
 
 @functools.cache
 def device(name: str = "cxl-hybrid") -> Device:
-    """The device of a cluster preset."""
+    """Returns the device of a cluster preset."""
     from armillary.cluster import preset
 
     if name not in DEVICES:

@@ -51,7 +51,7 @@ class Engine:
         raise NotImplementedError
 
     def tree(self) -> dict[tuple[int, bytes], tuple[int, int, int]]:
-        """(directory, name) → (id, mode, size), read from the space alone."""
+        """Returns (directory, name) → (id, mode, size), read from the space alone."""
         raise NotImplementedError
 
     def load(self) -> None:
@@ -74,17 +74,17 @@ class MetadataEngine(Technique):
     """A technique of this arena, whose `start(work, cache_bytes)` gives an empty engine."""
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> Engine:
-        """An engine for this work; `cache_bytes` is the device's cache, to which host caches are proportional."""
+        """Makes an engine for this work; `cache_bytes` is the device's cache, to which host caches are proportional."""
         raise NotImplementedError
 
 
 def access_list(rows: int = 4_000_000) -> np.ndarray:
-    """An access list that is large enough for any batch."""
+    """Makes an access list that is large enough for any batch."""
     return empty(rows)
 
 
 def plain_batch(ends: np.ndarray, first: int, home: Any, lock: Any, software_us: Any, serial_us: Any) -> Batch:
-    """One job for each operation from `first` on, whose accesses end at `ends`."""
+    """Returns one job for each operation from `first` on, whose accesses end at `ends`."""
     n = len(ends)
     starts = np.concatenate([[0], ends[:-1]]) if n else ends
 

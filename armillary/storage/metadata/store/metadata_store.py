@@ -110,7 +110,7 @@ class MetadataStore:
         return int(self.create_many(parent, [name], attrs, directories=True)[0])
 
     def lookup_many(self, parents: int | Sequence[int] | np.ndarray, names: Sequence[Name]) -> np.ndarray:
-        """int64: the id of each name in its directory, 0 where there is none."""
+        """Returns the id of each name in its directory as int64, 0 where there is none."""
         text, offsets = _names(names)
         out = np.zeros(len(names), np.int64)
         where = np.broadcast_to(np.asarray(parents, np.int64), len(names)).copy()
@@ -122,7 +122,7 @@ class MetadataStore:
         return out
 
     def stat_many(self, ids: Sequence[int] | np.ndarray) -> pl.DataFrame:
-        """Attributes by id: id, parent, directory, nlink, mode, uid, gid, size, atime, mtime, ctime. A missing id raises InputError."""
+        """Returns id, parent, directory, nlink, mode, uid, gid, size, atime, mtime and ctime by id. A missing id raises InputError."""
         import polars as pl
 
         wanted = np.ascontiguousarray(ids, np.int64)
@@ -135,7 +135,7 @@ class MetadataStore:
         return pl.DataFrame({name: out[i] for i, name in enumerate(_FIELDS)}).with_columns(pl.col("directory").cast(pl.Boolean))
 
     def readdirplus(self, directory: int) -> pl.DataFrame:
-        """The children of a directory with their attributes; `name` is binary, because names are bytes."""
+        """Returns the children of a directory with their attributes; `name` is binary, because names are bytes."""
         with self._lock:
             self._directory(directory)
             count = int(self._layout.dirs[self._layout.row[directory], 6])
@@ -182,7 +182,7 @@ class MetadataStore:
             raise InputError(f'"{_shown(name)}" to "{_shown(new_name)}": {_SAYS[int(status)]}', where=str(self.path))
 
     def query(self, where: pl.Expr | None = None) -> pl.DataFrame:
-        """All records for which an expression over path, name and the attributes holds, as `find` would print them.
+        """Returns all records for which an expression over path, name and the attributes holds, as `find` would print them.
 
         `path` starts with "/"; bytes that are not UTF-8 are shown as "\N{REPLACEMENT CHARACTER}", `name` keeps them.
         """
@@ -210,7 +210,7 @@ class MetadataStore:
         return frame if where is None else frame.filter(where)
 
     def check(self) -> list[str]:
-        """The faults of the file, one sentence each; the list is empty for a sound one."""
+        """Returns the faults of the file, one sentence each; the list is empty for a sound one."""
         from ..record_groups.inspection import check
 
         with self._lock:
@@ -218,7 +218,7 @@ class MetadataStore:
             return check(self._layout.b, self._group, int(self._layout.m[HIGH]), self.handlers)
 
     def __len__(self) -> int:
-        """The number of records besides the root."""
+        """Returns the number of records besides the root."""
         with self._lock:
             return int((self._layout.place[: int(self._layout.m[NEXT_ID])] >= 0).sum()) - 1
 
@@ -243,7 +243,7 @@ class MetadataStore:
 
     @classmethod
     def scan(cls, root: str | os.PathLike[str], path: str | os.PathLike[str], granule: int = 4096, handlers: int = 4) -> MetadataStore:
-        """A new store at `path` of everything under `root`; links are not followed, and what cannot be read is left out."""
+        """Makes a store at `path` of everything under `root`; links are not followed, and what cannot be read is left out."""
         top = Path(root)
         if not top.is_dir():
             raise InputError("no such folder", where=str(root))
@@ -312,7 +312,7 @@ class MetadataStore:
         self._resize(groups)
         used = int(np.count_nonzero(self._space.reshape(groups, -1)[:, 45]))
         slots = self._group // 256 - 1
-        # Ids are given out in order and never twice: so many and no more are believed.
+        # Ids are given out in order and never twice, so no more of them than that are believed.
         ids = 64 * used * slots + (1 << 16)
         rows = used * slots + 16
         self._layout = self._indexes(groups, min(ids, 1 << 33), rows)
@@ -422,7 +422,7 @@ def _shown(name: Name) -> str:
 
 
 def _names(names: Iterable[Name]) -> tuple[np.ndarray, np.ndarray]:
-    """(text, offsets) of names, each 1 to 255 bytes without "/" and NUL."""
+    """Returns (text, offsets) of names, each 1 to 255 bytes without "/" and NUL."""
     encoded = [name if isinstance(name, bytes) else os.fsencode(name) for name in names]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
@@ -478,7 +478,7 @@ def _fields(s, place, out, i):
 
 @kernel
 def _stat(s, ids, out):
-    """Attributes of ids; the number of the first that does not exist, or -1."""
+    """Writes the attributes of ids; returns the number of the first that does not exist, or -1."""
     for i in range(len(ids)):
         if ids[i] <= 0 or ids[i] >= len(s.place) or s.place[ids[i]] < 0:
             return i

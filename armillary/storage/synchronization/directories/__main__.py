@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state", default=".armillary-sync", help="name of the state folder in each, or a path outside both")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and write nothing")
     parser.add_argument("--automerge", action="store_true", help="merge texts line by line where changes do not touch")
-    parser.add_argument("--verbose", action="store_true", help="a line for each change")
+    parser.add_argument("--verbose", action="store_true", help="print one line per change")
     given = parser.parse_args(arguments)
     try:
         report = sync(given.left, given.right, state=given.state, dry_run=given.dry_run, automerge=given.automerge)

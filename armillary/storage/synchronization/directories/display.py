@@ -1,4 +1,4 @@
-"""Which heads lie at which paths: the same on every replica that has the same versions.
+"""Which heads lie at which paths, which is the same on every replica that has the same versions.
 
 At a path the directory comes first, then the head with the lowest id; other contents lie beside it as `name~conflict-<id8>`. Heads that
 hold the same are shown once. A delete shows nothing, so an edit outlives a delete made beside it. Two heads of a file of which one was
@@ -41,7 +41,7 @@ def reconcile(store: DirectoryStore, files: Iterable[str], merge: MergeContents 
 
 
 def _merged(store: DirectoryStore, a: Version, b: Version, merge: MergeContents | None) -> Version | None:
-    """The version above both, where name, content and permissions each changed on one side only."""
+    """Returns the version above both, where name, content and permissions each changed on one side only."""
     mine, theirs = entry(a), entry(b)
     assert mine is not None
     assert theirs is not None
@@ -68,7 +68,7 @@ def _one_changed(base: T, a: T, b: T) -> T | None:
 
 
 def common_ancestor(store: DirectoryStore, a: Version, b: Version) -> Version | None:
-    """The latest common ancestor; where there are several that hold the same under one name, one of them."""
+    """Returns the latest common ancestor, or one of several that hold the same under one name."""
     known: dict[str, Version] = {}
     common = _ancestors(store, a, known) & _ancestors(store, b, known)
     tips = [known[i] for i in sorted(common - {p for i in common for p in known[i].parents})]
@@ -91,7 +91,7 @@ def _ancestors(store: DirectoryStore, one: Version, known: dict[str, Version]) -
 
 
 def with_folders(paths: Iterable[str]) -> set[str]:
-    """These paths and all directories they lie in."""
+    """Returns these paths and all directories they lie in."""
     out = set(paths)
     for path in list(out):
         out.update(above(path))
@@ -140,7 +140,7 @@ def plan(store: DirectoryStore, paths: Iterable[str]) -> None:
 
 
 def _desired(store: DirectoryStore, path: str) -> dict[str, Version]:
-    """What to show for the heads at a path, by name."""
+    """Returns what to show for the heads at a path, by name."""
     contents: dict[tuple[str, str], Version] = {}
     for one in store.heads_at(path):
         holds = entry(one)

@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = ("file", "dir", "link")
 #: Permission bits that travel; set-user-id, set-group-id and sticky bits stay where they are.
 MODE = 0o777
 HASH_BYTES = 32
-#: Linux's limits, bytes.
+#: Linux's limits in bytes.
 NAME_BYTES, PATH_BYTES = 255, 4095
 #: A time stamp of a file may lie this far behind the clock that stamps it, ns; two seconds where stamps are whole seconds.
 GRAIN_NS, COARSE_GRAIN_NS = 20_000_000, 2_000_000_000
@@ -30,7 +30,7 @@ GRAIN_NS, COARSE_GRAIN_NS = 20_000_000, 2_000_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """A file (`data`: BLAKE2b-256 of its bytes), a symbolic link (`data`: its target) or a directory (`data` empty)."""
+    """A file (`data` is BLAKE2b-256 of its bytes), a symbolic link (`data` is its target) or a directory (`data` is empty)."""
 
     kind: Kind
     mode: int
@@ -38,12 +38,12 @@ class Entry:
     data: str
 
     def alike(self, other: Entry) -> bool:
-        """Whether both hold the same; permissions aside."""
+        """Returns whether both hold the same, permissions aside."""
         return self.kind == other.kind and self.data == other.data
 
 
 class Stat(NamedTuple):
-    """What tells that a file was touched since: bytes, ns, ns, number."""
+    """What tells that a file was touched since: its bytes, two time stamps in ns, and its number."""
 
     size: int
     mtime: int
@@ -52,18 +52,18 @@ class Stat(NamedTuple):
 
 
 def signature(found: os.stat_result) -> Stat:
-    """The signature of a file from its `lstat`."""
+    """Returns the signature of a file from its `lstat`."""
     return Stat(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 def is_racy(found: Stat, stamp_ns: int) -> bool:
-    """Whether the file could change once more without a new time stamp: it is as young as the clock at `stamp_ns` (as in git's index)."""
+    """Returns whether the file is as young as the clock at `stamp_ns`, so that it could change under the same time stamp (git's rule)."""
     grain = GRAIN_NS if found.mtime % 1_000_000_000 else COARSE_GRAIN_NS
     return found.mtime >= stamp_ns - grain
 
 
 def kind_of(mode: int) -> Kind | None:
-    """What `st_mode` says it is; None for devices, pipes and sockets, which are not synchronised."""
+    """Returns the kind that `st_mode` says; None for devices, pipes and sockets, which are not synchronised."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -72,33 +72,33 @@ def kind_of(mode: int) -> Kind | None:
 
 
 def entry(of: Version) -> Entry | None:
-    """What a version of a directory holds; None: deleted."""
+    """Returns what a version of a directory holds, or None if it is deleted."""
     return cast("Entry | None", of.content)
 
 
 def kind(of: Version | None) -> Kind | None:
-    """Which sort of thing a version shows; None: nothing."""
+    """Returns which sort of thing a version shows, or None if it shows nothing."""
     holds = None if of is None else entry(of)
     return None if holds is None else holds.kind
 
 
 def entry_version(parents: tuple[str, ...], file: str, path: str, holds: Entry | None, group: str = "") -> Version:
-    """A version with its id; the same fields give the same id everywhere."""
+    """Returns a version with its id; the same fields give the same id everywhere."""
     return version(parents, file, path, cast(Any, holds), group, ())
 
 
 def raw(path: str) -> bytes:
-    """The bytes of a path or target."""
+    """Returns the bytes of a path or target."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def text(path: bytes) -> str:
-    """The text of a path or target."""
+    """Returns the text of a path or target."""
     return path.decode("utf-8", "surrogateescape")
 
 
 def above(path: str) -> list[str]:
-    """The directories that a path lies in, the outermost first."""
+    """Returns the directories that a path lies in, the outermost first."""
     return [path[:k] for k, c in enumerate(path) if c == "/"]
 
 
@@ -113,7 +113,7 @@ def check_entry_path(path: str, state: str, where: str) -> None:
 
 
 def conflict_name(path: str, id: str, digits: int = 8) -> str:
-    """The name under which a second head is shown: `name~conflict-<id>`, cut to what a file system holds."""
+    """Returns the name under which a second head is shown: `name~conflict-<id>`, cut to what a file system holds."""
     folder, _, name = path.rpartition("/")
     tail = f"~conflict-{id[:digits]}"
     name = text(raw(name)[: NAME_BYTES - len(tail)]) + tail
@@ -121,5 +121,5 @@ def conflict_name(path: str, id: str, digits: int = 8) -> str:
 
 
 def content_hash() -> hashlib.blake2b:
-    """The hash of contents, to be fed."""
+    """Returns a new hash of contents, to be fed."""
     return hashlib.blake2b(digest_size=HASH_BYTES)

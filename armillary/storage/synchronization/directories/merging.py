@@ -1,7 +1,7 @@
 """Line-wise three-way merge of texts, for `automerge`.
 
-What both sides started from is what both showed after their last session, so that is kept: a copy of every text up to a mebibyte, in the
-folder `texts` of the state.
+Both sides started from what both showed after their last session, so a copy of every text up to a mebibyte is kept in the folder
+`texts` of the state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .entries import Entry, content_hash, entry
 from .scanning import hash_file
 from .store import DirectoryStore
 
-#: The longest text that is merged, bytes.
+#: The longest text that is merged, in bytes.
 MOST = 1 << 20
 
 
@@ -58,7 +58,7 @@ def keep_texts(store: DirectoryStore) -> None:
 
 
 def _text(store: DirectoryStore, holds: Entry | None) -> bytes | None:
-    """A content, if it is a text and at hand."""
+    """Returns a content if it is a text and at hand."""
     if holds is None or holds.kind != "file" or holds.size > MOST:
         return None
     places = [os.fsencode(store.staging / holds.data), os.fsencode(store.folder / "texts" / holds.data)]

@@ -136,7 +136,7 @@ class Placing:
         self._uses[holds.data] += 1
 
     def _take(self, holds: Entry) -> str:
-        """A file in staging that is ours to rename, with its permissions."""
+        """Takes a file in staging that is ours to rename, with its permissions."""
         source = f"{self._staging}/{holds.data}"
         self._uses[holds.data] -= 1
         if self._uses[holds.data] > 0:
@@ -151,7 +151,7 @@ class Placing:
     # Places.
 
     def _at(self, path: bytes, *, make: bool = False) -> tuple[int, bytes]:
-        """The directory of a path, open, and the name in it. No link is followed on the way, so that nothing lies outside the root."""
+        """Opens the directory of a path and returns it with the name in it. No link is followed, so that nothing lies outside the root."""
         folder, _, name = path.rpartition(b"/")
         return self._folder(folder, make), name
 
@@ -183,7 +183,7 @@ class Placing:
         self._open.clear()
 
     def _look(self, path: bytes, row: Shown | None) -> os.stat_result | None:
-        """What lies there, if it is what was shown; None for nothing."""
+        """Returns what lies there if it is what was shown, or None for nothing."""
         try:
             fd, name = self._at(path)
             found = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -234,7 +234,7 @@ class Placing:
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
-                # Something of the user's is in it: it stays, and the next scan finds it as new.
+                # Something of the user's is in it, so it stays, and the next scan finds it as new.
             self._drop(path)
         if one is None:
             self._done(path, "delete")
@@ -249,7 +249,7 @@ class Placing:
                 raise Touched from None
 
     def _finish_folder(self, path: bytes, one: Version) -> None:
-        """Permissions last: they may forbid to place things in it."""
+        """Sets the permissions last, because they may forbid to place things in it."""
         holds = entry(one)
         assert holds is not None
         fd, name = self._at(path)
@@ -264,7 +264,7 @@ class Placing:
 
     def _place(self, path: bytes, one: Version, holds: Entry) -> None:
         row = self._known.get(path)
-        # Where nothing is known to lie, to make a link tells.
+        # Where nothing is known to lie, making a link tells.
         there = self._look(path, row) if row is not None else None
         fd, name = self._at(path, make=True)
         if holds.kind == "link":
@@ -293,7 +293,7 @@ class Placing:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
                 raise
-            # A file system without hard links.
+            # The file system has no hard links.
             with contextlib.suppress(FileNotFoundError):
                 os.stat(name, dir_fd=fd, follow_symlinks=False)
                 raise Touched from None
@@ -318,7 +318,7 @@ class Placing:
 
 
 def staged(store: DirectoryStore, data: str) -> bool:
-    """Whether a content is in staging, taken there from a file that holds it if need be."""
+    """Returns whether a content is in staging, after taking it there from a file that holds it if need be."""
     if data in store.ready:
         return True
     for row in store.shown_with(data):
@@ -334,7 +334,7 @@ def staged(store: DirectoryStore, data: str) -> bool:
 
 
 def copy_file(source: str, target: str) -> None:
-    """A copy of bytes, by the file system itself where it can."""
+    """Copies bytes, by the file system itself where it can."""
     with open(source, "rb") as read, open(target, "xb") as write:
         left = os.fstat(read.fileno()).st_size
         while left:

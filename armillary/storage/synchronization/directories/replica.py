@@ -26,7 +26,7 @@ class Replica:
     """A directory and its state. When a method returns, what it did outlives a kill, and with `durable` (the default) a loss of power.
 
     `state` is the name of the state folder in the directory, or the path of one outside it on the same file system. `automerge` merges
-    texts line by line where changes do not touch. `keep=False` looks only: nothing is written.
+    texts line by line where changes do not touch. `keep=False` only looks and writes nothing.
     """
 
     def __init__(self, path: str | os.PathLike[str], state: str | os.PathLike[str] = ".armillary-sync", *, automerge: bool = False,
@@ -61,11 +61,11 @@ class Replica:
         return self.scanned
 
     def conflicts(self) -> tuple[str, ...]:
-        """The names under which second heads are shown."""
+        """Returns the names under which second heads are shown."""
         return self.store.conflicts()
 
     def history(self, path: str) -> list[Version]:
-        """The versions that led to what lies at a path, the latest first."""
+        """Returns the versions that led to what lies at a path, the latest first."""
         todo, out, seen = [v.id for v in self.store.heads_at(path)], [], set()
         while todo:
             id = todo.pop(0)
@@ -118,7 +118,7 @@ class Replica:
     # Contents on their way.
 
     def missing(self, items: Iterable[Item]) -> set[str]:
-        """The contents that these versions would show and that are not here; those in other files here are put in staging."""
+        """Returns the contents that these versions would show and that are not here; those in other files here are put in staging."""
         listed = [v for _, v in items]
         below = {p for v in listed for p in v.parents}
         out = set()
@@ -138,7 +138,7 @@ class Replica:
         return out
 
     def content(self, data: str) -> Iterator[bytes] | None:
-        """The pieces of a content that lies here; None if none does. Who takes them checks their hash."""
+        """Returns the pieces of a content that lies here, or None if none does. Whoever takes them checks their hash."""
         places = [os.fsencode(self.store.staging / data)] if data in self.store.ready else []
         places += [os.fsencode(self.path) + b"/" + row.path for row in self.store.shown_with(data)]
         for place in places:
@@ -163,7 +163,7 @@ class Replica:
         self._unflushed = 0
 
     def paths_of(self, contents: Iterable[str]) -> set[bytes]:
-        """Where files with these contents are thought to lie."""
+        """Returns where files with these contents are thought to lie."""
         return {row.path for data in contents for row in self.store.shown_with(data)}
 
     def _tidy(self) -> None:
@@ -177,7 +177,7 @@ class Replica:
                 self.store.ready.discard(found.name)
 
     def finish(self) -> None:
-        """After a session: forgets deletes that everyone has, and clears staging."""
+        """Forgets deletes that everyone has, and clears staging, after a session."""
         self.store.forget_deletes()
         if self.merge is not None:
             keep_texts(self.store)
@@ -203,5 +203,5 @@ def _state_folder(root: Path, state: str | os.PathLike[str]) -> Path:
     if near.is_symlink() or not near.is_dir():
         raise InputError("found something else than a directory; expected a state folder", where=str(near))
     if near.stat().st_dev != root.stat().st_dev:
-        raise InputError("found another file system than the directory's; expected the same, for renames", where=str(folder))
+        raise InputError("found another file system than the directory's; expected the same one, for renames", where=str(folder))
     return folder

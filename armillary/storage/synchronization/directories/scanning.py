@@ -27,9 +27,9 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class ScanReport:
-    """What a scan found: entries on disk, bytes read, new versions of each sort.
+    """What a scan found: entries on disk, bytes read, and new versions of each sort.
 
-    A line for each thing that could not be read (`skipped`) and for each that is never synchronised (`ignored`).
+    It has one line for each thing that could not be read (`skipped`) and for each that is never synchronised (`ignored`).
     """
 
     entries: int = 0
@@ -68,7 +68,7 @@ class Walk:
     same: list[Shown] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    #: Directories that could not be looked into: nothing is known of what lies below them.
+    #: Directories that could not be looked into, so that nothing is known of what lies below them.
     closed: list[bytes] = field(default_factory=list)
 
 
@@ -103,7 +103,7 @@ def walk(store: DirectoryStore, hot: set[bytes]) -> Walk:
                     continue
                 row = rows.pop(path, None)
                 mode = st.st_mode
-                # The common case first: an ordinary file as it was.
+                # The common case comes first, an ordinary file as it was.
                 if row is not None and row[1:] == (1, mode & MODE, st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino) and S_ISREG(mode):
                     continue
                 what = kind_of(mode)
@@ -167,7 +167,7 @@ def _read(store: DirectoryStore, out: Walk, path: bytes, what: Kind, st: os.stat
 
 @dataclass(frozen=True)
 class Hashed:
-    """A file as it was read: `steady` if it did not change meanwhile."""
+    """A file as it was read, `steady` if it did not change meanwhile."""
 
     hash: str
     size: int
@@ -201,7 +201,7 @@ def hash_file(full: bytes, into: Path | None = None) -> Hashed:
 
 
 def now_ns(store: DirectoryStore) -> int:
-    """The clock that stamps files there, ns."""
+    """Returns the clock that stamps files there, in ns."""
     if not store.keep:
         return 0
     probe = store.folder / "clock"
@@ -269,7 +269,7 @@ class _Scan:
         return ScanReport(seen.entries, seen.hashed, **self.counted, skipped=tuple(seen.skipped), ignored=tuple(seen.ignored))
 
     def _adopt(self, found: Found) -> bool:
-        """Whether it is what was to be placed there: a placement that was not recorded."""
+        """Returns whether it is what was to be placed there, in a placement that was not recorded."""
         wanted = self.wants.get(found.path)
         holds = entry(wanted) if wanted is not None else None
         if wanted is None or holds is None or not holds.alike(found.holds) or holds.mode != found.holds.mode:
@@ -279,7 +279,7 @@ class _Scan:
         return True
 
     def _moves(self, new: list[Found]) -> list[_Change]:
-        """New paths that are old files, by number, else by content where it is one file's."""
+        """Finds new paths that are old files, by number, or else by content where only one file has it."""
         gone = self.seen.gone
         by_number = {(row.kind, row.stat.ino): row for row in gone.values()}
         by_content: dict[str, list[Shown]] = {}
@@ -297,7 +297,7 @@ class _Scan:
         return out
 
     def _create(self, found: list[Found]) -> None:
-        """New files: each has an identity of its own."""
+        """Makes versions of new files, each of which has an identity of its own."""
         store = self.store
         if not found:
             return
@@ -316,7 +316,7 @@ class _Scan:
         self.touched |= {v.path for _, v in items if kind(v) != "dir" and store.has_below(v.path)}
 
     def _explain(self, first: list[_Change], rest: dict[str, list[_Change]]) -> None:
-        """Versions for what happened to one shown head, and to those beside it."""
+        """Makes versions for what happened to one shown head, and to those beside it."""
         store = self.store
         one = store.get(first[0].row.id)
         self.files.add(one.file)
@@ -339,14 +339,14 @@ class _Scan:
             self._among(changes, untouched, seen)
 
     def _superseded(self, change: _Change, was: Version) -> None:
-        """A change of what a newer version was about to replace: it stands beside that one. Removing it changes nothing."""
+        """Puts a change of what a newer version was about to replace beside that version. Removing it changes nothing."""
         if change.found is None:
             self.dropped.add(change.row.path)
         else:
             self._write(change, (was.id,), was.file, text(change.found.path) if change.is_move else was.path)
 
     def _beside(self, one: Version) -> tuple[list[Version], dict[str, tuple[str, ...]]]:
-        """The heads that are shown for the same file or path, this one too, and the ids that each stands for: twins and deletes."""
+        """Returns the heads shown for the same file or path, this one too, and the ids (twins and deletes) that each stands for."""
         store = self.store
         is_dir = kind(one) == "dir"
         found: dict[str, Version] = {}
@@ -378,7 +378,7 @@ class _Scan:
             self._write(change, parents, was.file, text(change.found.path) if change.is_move else was.path)
 
     def _among(self, changes: list[_Change], untouched: list[Version], seen: dict[str, tuple[str, ...]]) -> None:
-        """Something happened to one of several heads.
+        """Makes versions for what happened to one of several heads.
 
         One write merges all heads of its path that were shown there. A removed head goes under a write or a head that stays: of its own
         path, else of its file's other name. A head that was given a name of its own is a file of its own.

@@ -40,7 +40,7 @@ class DurableEnd(LinkEnd):
 
 
 class Session:
-    """A replica's part of a conversation: `take` what the other said, `turn` gives what to say. `finished` when both know enough."""
+    """A replica's part of a conversation: `take` takes what the other said, `turn` gives what to say; `finished` when both know enough."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -58,7 +58,7 @@ class Session:
         self._asking: Message | None = None
         self._asked: set[str] = set()
         self._gone: set[str] = set()
-        #: Contents that nobody had even after another look: their versions are taken without.
+        #: Contents that nobody had even after another look; their versions are taken without them.
         self._hopeless: set[str] = set()
         self._stale: set[str] = set()
         self._heard = True
@@ -68,7 +68,7 @@ class Session:
         self._arrived = False
 
     def hello(self) -> bytes:
-        """The first message."""
+        """Returns the first message."""
         own = self.store.counts.get(self.store.me, 0)
         return Writer(HELLO).text(MAGIC).number(wire.FORMAT).blob(bytes.fromhex(self.store.me)).number(own).done()
 
@@ -122,7 +122,7 @@ class Session:
         return self.replica.show(items) if items else []
 
     def turn(self) -> Iterator[bytes]:
-        """What to say now."""
+        """Yields what to say now."""
         said = False
         self.my_turn = False
         for body in self._speak():
@@ -183,7 +183,7 @@ class Session:
                 raise InputError("found versions without their parents or with a wrong id; expected whole ones", where=wire.WHERE)
             missing, lost = self.replica.missing(items) - self._hopeless, set()
         if lost:
-            # Asked for, and not here: it changed under its owner.
+            # It was asked for and is not here, because it changed under its owner.
             self._hopeless |= lost & self._gone
             self._gone, self._asked, self._asking = set(), set(), None
             self._waiting.clear()
@@ -253,13 +253,13 @@ class _Incoming:
         self._hash = content_hash()
 
     def add(self, piece: bytes) -> None:
-        """The next bytes."""
+        """Takes the next bytes."""
         self._hash.update(piece)
         while piece:
             piece = piece[os.write(self.fd, piece) :]
 
     def is_whole(self) -> bool:
-        """Whether it is what it was to be."""
+        """Returns whether the content is what it was to be."""
         os.close(self.fd)
         return self._hash.hexdigest() == self.data
 

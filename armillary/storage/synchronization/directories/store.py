@@ -64,9 +64,9 @@ class Shown(NamedTuple):
 
 
 class DirectoryStore(VersionStore):
-    """The versions of one replica on disk, with the interface that links use. One process at a time.
+    """The versions of one replica on disk, with the interface that links use, for one process at a time.
 
-    `root` is the directory; `keep` False leaves no trace: everything is rolled back on `close`.
+    `root` is the directory; `keep` False leaves no trace, because everything is rolled back on `close`.
     """
 
     def __init__(self, root: Path, folder: Path, *, durably: bool, keep: bool) -> None:
@@ -120,7 +120,7 @@ class DirectoryStore(VersionStore):
         if found["root"] != root.st_ino:
             other = one_line(text(found["path"]), 120)
             said = f'found the state of another directory ("{other}"); expected that of "{one_line(str(self.root), 120)}"'
-            raise InputError(f"{said}. If this is a copy, remove the state folder: nothing is deleted for it", where=self.where)
+            raise InputError(f"{said}. If this is a copy, remove the state folder; nothing is deleted because of that", where=self.where)
         self.me = str(found["me"])
         #: The names of complete contents in staging.
         self.ready = {name for name in os.listdir(self.staging) if len(name) == 2 * HASH_BYTES} if self.keep else set()
@@ -138,11 +138,11 @@ class DirectoryStore(VersionStore):
             self._lock = -1
 
     def rows(self, query: str, values: Iterable[Any] = ()) -> list[Any]:
-        """All rows of a query."""
+        """Returns all rows of a query."""
         return self._database.execute(query, tuple(values)).fetchall()
 
     def run(self, query: str, values: Iterable[tuple[Any, ...]]) -> None:
-        """A statement for each of some rows of values."""
+        """Runs a statement for each of some rows of values."""
         self._database.executemany(query, values)
 
     def _begin(self) -> None:
@@ -151,7 +151,7 @@ class DirectoryStore(VersionStore):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, and on the device when it ends; within another one a part of that."""
+        """Makes all changes or none, and has them on the device when it ends; within another transaction it is a part of that."""
         if self._depth:
             self._depth += 1
             try:
@@ -202,13 +202,13 @@ class DirectoryStore(VersionStore):
         return new
 
     def summary(self) -> dict[str, int]:
-        """How many versions of each author are here."""
+        """Returns how many versions of each author are here."""
         return dict(self.counts)
 
     def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
-        """What a store with that summary lacks, parents first; about a batch of it.
+        """Returns about a batch of what a store with that summary lacks, parents first.
 
-        Every file's version in it is a head here, or lies below another in it: contents of the others are gone.
+        Every file's version in it is a head here, or lies below another in it, because the contents of the others are gone.
         """
         lacks = [(author, theirs.get(author, 0)) for author, count in self.counts.items() if theirs.get(author, 0) < count]
         if not lacks:
@@ -238,7 +238,7 @@ class DirectoryStore(VersionStore):
         return tuple(out)
 
     def is_closed(self, items: Iterable[Item]) -> bool:
-        """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""
+        """Returns whether these can be inserted: no parent and no earlier version of an author is missing, and every id is right."""
         here: set[str] = set()
         counts = dict(self.counts)
         for (author, number), one in items:
@@ -251,29 +251,29 @@ class DirectoryStore(VersionStore):
         return True
 
     def has(self, id: str) -> bool:
-        """Whether a version is here."""
+        """Returns whether a version is here."""
         return bool(self.rows("SELECT 1 FROM versions WHERE id = ?", (id,)))
 
     def get(self, id: str) -> Version:
-        """A version that is here."""
+        """Returns a version that is here."""
         return _version(self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))[0])
 
     def is_head(self, id: str) -> bool:
-        """Whether nothing here was made from it."""
+        """Returns whether nothing here was made from it."""
         return bool(self.rows("SELECT 1 FROM heads WHERE id = ?", (id,)))
 
     def heads_of(self, file: str) -> list[Version]:
-        """The heads of a file, deletes too, by id."""
+        """Returns the heads of a file, deletes too, by id."""
         query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.file = ? ORDER BY h.id"
         return [_version(row) for row in self.rows(query, (file,))]
 
     def heads_at(self, path: str) -> list[Version]:
-        """The living heads whose path this is, by id."""
+        """Returns the living heads whose path this is, by id."""
         query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.path = ? AND h.live ORDER BY h.id"
         return [_version(row) for row in self.rows(query, (raw(path),))]
 
     def has_below(self, path: str) -> bool:
-        """Whether a living head lies below this path, so that it must be a directory."""
+        """Returns whether a living head lies below this path, so that it must be a directory."""
         low, high = raw(path) + b"/", raw(path) + b"0"
         return bool(self.rows("SELECT 1 FROM heads WHERE path > ? AND path < ? AND live LIMIT 1", (low, high)))
 
@@ -292,16 +292,16 @@ class DirectoryStore(VersionStore):
     # What lies on disk.
 
     def shown_at(self, path: str | bytes) -> Shown | None:
-        """What is known to lie at a path."""
+        """Returns what is known to lie at a path."""
         found = self.rows("SELECT * FROM shown WHERE path = ?", (raw(path) if isinstance(path, str) else path,))
         return shown_row(found[0]) if found else None
 
     def shown_with(self, data: str) -> list[Shown]:
-        """The files that hold this content."""
+        """Returns the files that hold this content."""
         return [shown_row(row) for row in self.rows("SELECT * FROM shown WHERE data = ? AND kind = 1 LIMIT 4", (raw(data),))]
 
     def is_shown(self, id: str) -> bool:
-        """Whether a version lies on disk under some name."""
+        """Returns whether a version lies on disk under some name."""
         return bool(self.rows("SELECT 1 FROM shown WHERE id = ?", (id,)))
 
     def keep_shown(self, rows: Iterable[Shown]) -> None:
@@ -314,16 +314,16 @@ class DirectoryStore(VersionStore):
         self.run("DELETE FROM shown WHERE path = ?", ((path,) for path in paths))
 
     def shown_wanted(self) -> dict[bytes, Shown]:
-        """What is known to lie at the paths where something is still to be placed."""
+        """Returns what is known to lie at the paths where something is still to be placed."""
         return {row[0]: shown_row(row) for row in self.rows("SELECT s.* FROM want w JOIN shown s ON s.path = w.path")}
 
     def wanted(self) -> list[tuple[bytes, Version | None]]:
-        """What is still to be placed: path and version, None for nothing."""
+        """Returns what is still to be placed: path and version, or None for nothing."""
         return [(row[0], None if row[1] is None else _version(row[1:])) for row in self.rows(
             f"SELECT w.path, {_VERSION} FROM want w LEFT JOIN versions v ON v.id = w.id ORDER BY w.path")]  # fmt: skip
 
     def conflicts(self) -> tuple[str, ...]:
-        """The paths with more than one living head: their copies, and all names of a file that was given two."""
+        """Returns the paths with more than one living head, which are their copies and all names of a file that was given two."""
         found = {text(path) for (path,) in self.rows("SELECT path FROM copies")}
         found |= {text(path) for (path,) in self.rows("SELECT h.path FROM splits s JOIN heads h ON h.file = s.file WHERE h.live")}
         return tuple(sorted(found))
@@ -331,7 +331,7 @@ class DirectoryStore(VersionStore):
     # Links.
 
     def register(self, peer: str) -> Register:
-        """The register of the link to a peer; a new one for a stranger."""
+        """Returns the register of the link to a peer, a new one for a stranger."""
         found = self.rows("SELECT epoch, n, phase, digest, staged, outgoing, finished_n, finished_digest, asked FROM links WHERE peer = ?",
                           (peer,))  # fmt: skip
         if not found:
@@ -357,11 +357,11 @@ class DirectoryStore(VersionStore):
             self.run("UPDATE links SET summary = ? WHERE peer = ?", [(wire.write_summary(wire.Writer(), summary).done(), peer)])
 
     def summaries(self) -> list[dict[str, int]]:
-        """What each known replica has."""
+        """Returns what each known replica has."""
         return [wire.read_summary(wire.Reader(kept, self.where)) for (kept,) in self.rows("SELECT summary FROM links")]
 
     def staged(self) -> set[str]:
-        """The contents that open transactions or pending placements need."""
+        """Returns the contents that open transactions or pending placements need."""
         needed = {row[0].decode() for row in self.rows("SELECT v.data FROM want w JOIN versions v ON v.id = w.id WHERE v.kind = 1")}
         for (peer,) in self.rows("SELECT peer FROM links"):
             needed |= {holds.data for _, one in self.register(peer).staged if (holds := entry(one)) is not None and holds.kind == "file"}
@@ -369,7 +369,7 @@ class DirectoryStore(VersionStore):
 
 
 def shown_row(row: tuple[Any, ...]) -> Shown:
-    """A row of `shown`."""
+    """Returns a row of `shown`."""
     path, id, kind, mode, data, *rest = row
     return Shown(path, id, KINDS[kind - 1], mode, text(data), Stat(*rest))
 

@@ -1,4 +1,4 @@
-"""Two directories, the same afterwards: `sync` in one call, `connect` for replicas that are open, `converse` over any stream of bytes."""
+"""Two directories become the same: `sync` in one call, `connect` for replicas that are open, `converse` over any stream of bytes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def converse(replica: Replica, transport: Transport) -> SyncReport:
 
 
 def preview(a: Replica, b: Replica) -> SyncReport:
-    """What `connect` would do to two replicas opened with `keep=False`."""
+    """Returns what `connect` would do to two replicas opened with `keep=False`."""
     for replica in (a, b):
         replica.scan()
     for source, target in ((a, b), (b, a)):

@@ -1,7 +1,7 @@
 """What two replicas say to each other, as bytes: numbers, texts and versions, in frames with a length and CRC-32C. Nothing is evaluated.
 
 A frame is twelve bytes and a body: length of the body, CRC-32C of the body, CRC-32C of these eight bytes (big-endian, 32 bits each). In a
-body a number is LEB128 (seven bits a byte, low first), bytes are their number and themselves. A length is checked before it is used.
+body a number is LEB128 (seven bits per byte, low first), and bytes are preceded by their number. A length is checked before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .entries import KINDS, MODE, Entry, check_entry_path, entry, raw, text
 
 FORMAT = 1
 HEAD = struct.Struct(">III")
-#: The largest body that is taken, bytes. An offer of a million versions fits.
+#: The largest body that is taken, in bytes. An offer of a million versions fits.
 MOST_BYTES = 1 << 28
 #: Bytes of a file in one frame.
 PIECE = 1 << 18
@@ -38,7 +38,7 @@ class Writer:
         self._parts = bytearray() if tag is None else bytearray((tag,))
 
     def number(self, value: int) -> Writer:
-        """A number from 0 on."""
+        """Adds a number from 0 on."""
         while value > 127:
             self._parts.append(value & 127 | 128)
             value >>= 7
@@ -46,17 +46,17 @@ class Writer:
         return self
 
     def blob(self, value: bytes) -> Writer:
-        """Bytes with their number before them."""
+        """Adds bytes with their number before them."""
         self.number(len(value))
         self._parts += value
         return self
 
     def text(self, value: str) -> Writer:
-        """Text, undecodable bytes as they were."""
+        """Adds text, with undecodable bytes as they were."""
         return self.blob(raw(value))
 
     def done(self) -> bytes:
-        """The body."""
+        """Returns the body."""
         return bytes(self._parts)
 
 
@@ -67,11 +67,11 @@ class Reader:
         self._body, self._at, self.where = body, 0, where
 
     def wrong(self, found: str, expected: str) -> InputError:
-        """The error for this place."""
+        """Returns the error for this place."""
         return InputError(f"byte {self._at}: found {found}; expected {expected}", where=self.where)
 
     def number(self, most: int = (1 << 63) - 1) -> int:
-        """A number from 0 to `most`."""
+        """Reads a number from 0 to `most`."""
         value = shift = 0
         while True:
             if self._at >= len(self._body) or shift > 63:
@@ -87,7 +87,7 @@ class Reader:
         return value
 
     def blob(self, most: int = MOST_BYTES) -> bytes:
-        """Bytes with their number before them."""
+        """Reads bytes with their number before them."""
         length = self.number(min(most, len(self._body)))
         if length > len(self._body) - self._at:
             raise self.wrong(f"a length of {length}", f"{len(self._body) - self._at} bytes that are left")
@@ -95,22 +95,22 @@ class Reader:
         return self._body[self._at - length : self._at]
 
     def text(self, most: int = 1 << 16) -> str:
-        """Text."""
+        """Reads text."""
         return text(self.blob(most))
 
     def count(self, least: int = 1) -> int:
-        """How many things follow, of at least `least` bytes each."""
+        """Reads how many things follow, of at least `least` bytes each."""
         return self.number((len(self._body) - self._at) // least)
 
     def name(self, digits: int = 32) -> str:
-        """An id: lower-case hexadecimal."""
+        """Reads an id in lower-case hexadecimal."""
         found = self.blob(digits // 2)
         if len(found) != digits // 2:
             raise self.wrong(f"{len(found)} bytes", f"{digits // 2} of an id")
         return found.hex()
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Refuses anything that follows."""
         if self._at != len(self._body):
             raise self.wrong(f"{len(self._body) - self._at} bytes more", "the end")
 
@@ -131,7 +131,7 @@ def _items_bytes(kept: _Same) -> bytes:
 
 
 class _Same:
-    """A tuple as a key by what it is, not by what is in it: a set of versions is written for the register and again for the wire."""
+    """A tuple as a key by identity, because a set of versions is written for the register and again for the wire."""
 
     def __init__(self, items: tuple[Item, ...]) -> None:
         self.items = items
@@ -144,12 +144,12 @@ class _Same:
 
 
 def items_bytes(items: tuple[Item, ...]) -> bytes:
-    """Versions with their dots, parents first; as sent, and as kept in a register."""
+    """Encodes versions with their dots, parents first, as they are sent and as a register keeps them."""
     return _items_bytes(_Same(items))
 
 
 def read_items(source: Reader, state: str) -> tuple[Item, ...]:
-    """Versions with their dots; every path stays below the root and outside the folder named `state`."""
+    """Reads versions with their dots; every path stays below the root and outside the folder named `state`."""
     return tuple(_read_item(source, state) for _ in range(source.count(40)))
 
 
@@ -169,7 +169,7 @@ def _read_item(source: Reader, state: str) -> Item:
 
 
 def write_summary(into: Writer, summary: Mapping[str, int]) -> Writer:
-    """How many versions of each author."""
+    """Adds how many versions of each author there are."""
     into.number(len(summary))
     for author, count in summary.items():
         into.blob(bytes.fromhex(author)).number(count)
@@ -177,12 +177,12 @@ def write_summary(into: Writer, summary: Mapping[str, int]) -> Writer:
 
 
 def read_summary(source: Reader) -> dict[str, int]:
-    """How many versions of each author."""
+    """Reads how many versions of each author there are."""
     return {source.name(): source.number() for _ in range(source.count(18))}
 
 
 def link_body(message: Message) -> bytes:
-    """A message of the link register."""
+    """Encodes a message of the link register."""
     word: Word = message.body
     into = Writer(LINK).number(LINK_KINDS.index(message.kind)).number(word.epoch).number(word.n)
     write_summary(into, word.summary)
@@ -191,7 +191,7 @@ def link_body(message: Message) -> bytes:
 
 
 def read_link(source: Reader, state: str) -> Message:
-    """A message of the link register."""
+    """Reads a message of the link register."""
     kind, epoch, n = LINK_KINDS[source.number(len(LINK_KINDS) - 1)], source.number(), source.number()
     summary, name = read_summary(source), source.blob(16).hex()
     phase, nonce = _PHASES[source.number(len(_PHASES) - 1)], source.number()
@@ -202,7 +202,7 @@ def read_link(source: Reader, state: str) -> Message:
 
 @dataclass(frozen=True)
 class Transport:
-    """A two-way stream of bytes: `read(n)` gives n bytes (fewer: the other end is gone), `write` sends, `flush` pushes out.
+    """A two-way stream of bytes: `read(n)` gives n bytes (fewer if the other end is gone), `write` sends, `flush` pushes out.
 
     A socket's `recv` and `sendall` will do, or the methods of a pipe's files.
     """
@@ -212,7 +212,7 @@ class Transport:
     flush: Callable[[], object] = lambda: None
 
     def send(self, body: bytes) -> None:
-        """One frame."""
+        """Sends one frame."""
         from armillary.files.checksums import crc32c
 
         head = struct.pack(">II", len(body), crc32c(body))
@@ -230,7 +230,7 @@ class Transport:
             raise _gone(error) from None
 
     def receive(self) -> bytes:
-        """The next frame's body; InputError where it is not what was sent."""
+        """Receives the next frame's body; raises InputError where it is not what was sent."""
         from armillary.files.checksums import crc32c
 
         head = self._exactly(HEAD.size)

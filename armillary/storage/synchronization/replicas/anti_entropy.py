@@ -21,7 +21,7 @@ Summary = TypeVar("Summary")
 
 
 class AntiEntropyNode(ABC, Generic[State, Summary]):
-    """A replica that keeps a state for each key; what a state is and how two are joined, the protocol says."""
+    """A replica that keeps a state for each key; the protocol says what a state is and how two are joined."""
 
     def __init__(self, host: Host, retry_s: float) -> None:
         self.host, self.retry_s = host, retry_s
@@ -43,26 +43,26 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
 
     @abstractmethod
     def summary(self, key: str) -> Summary:
-        """What tells whether another state lacks something of ours."""
+        """Returns what tells whether another state lacks something of ours."""
 
     @abstractmethod
     def lacks(self, key: str, summary: Summary) -> bool:
-        """Whether a state with that summary has something that ours has not."""
+        """Returns whether a state with that summary has something that ours has not."""
 
     @abstractmethod
     def state_bytes(self, state: State) -> int:
-        """A state's size on the wire."""
+        """Returns a state's size on the wire, in bytes."""
 
     @abstractmethod
     def summary_bytes(self, summary: Summary) -> int:
-        """A summary's size on the wire."""
+        """Returns a summary's size on the wire, in bytes."""
 
     @abstractmethod
     def contents(self, place: str) -> Iterable[Content]:
-        """The contents that this key shows."""
+        """Yields the contents that this key shows."""
 
     def paths(self, key: str) -> Iterable[str]:
-        """The paths whose contents a message with this key carries."""
+        """Yields the paths whose contents a message with this key carries."""
         return (key,)
 
     def touch(self, key: str) -> None:
@@ -102,7 +102,7 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
             self._list_later(peer)
 
     def receive(self, sender: str, message: Message) -> None:
-        """States, lists of summaries, and wants."""
+        """Takes states, lists of summaries, and wants."""
         pending = self.pending[sender]
         if message.kind == "push":
             for key, state in message.body:
@@ -131,7 +131,7 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
                 self._list_later(sender)
 
     def link(self, peer: str, up: bool) -> None:
-        """Back: lists what the peer may lack."""
+        """Lists what the peer may lack when the link is back."""
         self._up[peer] = up
         if up:
             self._list(peer)
@@ -142,9 +142,9 @@ class AntiEntropyNode(ABC, Generic[State, Summary]):
             self._list(peer)
 
     def is_waiting(self) -> bool:
-        """Whether a peer may lack something."""
+        """Returns whether a peer may lack something."""
         return any(self.pending.values())
 
     def is_acked(self, key: str) -> bool:
-        """Whether some peer is known to have this key as it is here."""
+        """Returns whether some peer is known to have this key as it is here."""
         return any(key not in pending for pending in self.pending.values())

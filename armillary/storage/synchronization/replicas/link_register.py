@@ -1,12 +1,12 @@
 """One end of a link: a register that is written before every send, and the rules by which two of them agree.
 
-A transaction carries versions both ways. a: OFFER(A) → b: stages A, HOLD(B) → a: stages B, COMMIT → b: shows A, DONE → a: shows B.
-What is staged is invisible and can be dropped until COMMIT; after it, only forward. Every message says (epoch, n); a message of n + 1
-proves that n is over.
-No timer decides anything: a repeated message is recognised and answered with the phase that holds. On reconnection each end asks for the
-other's register and follows `resume`. Two ends cannot both know of a commit in bounded time over a lossy link: COMMITTING may last.
+A transaction carries versions both ways. a: OFFER(A) → b: stages A, HOLD(B) → a: stages B, COMMIT → b: shows A, DONE → a: shows B. What is
+staged is invisible and can be dropped until COMMIT; after that both ends only go forward. Every message says (epoch, n); a message of n + 1
+proves that n is over. No timer decides anything: a repeated message is recognised and answered with the phase that holds. On reconnection
+each end asks for the other's register and follows `resume`. Two ends cannot both know of a commit in bounded time over a lossy link:
+COMMITTING may last.
 
-Our design, after the bilateral link transactions that Why iCloud Fails (arXiv 2602.19433) proposes.
+This is our design, after the bilateral link transactions that Why iCloud Fails (arXiv 2602.19433) proposes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Step = Literal["nothing", "reverse", "commit again", "complete", "answer done", 
 
 
 def resume(mine: Phase, theirs: Phase) -> Step:
-    """What an end does on learning the other's phase of the same transaction; "error" cannot happen while registers are durable."""
+    """Says what an end does on learning the other's phase of the same transaction; "error" cannot happen while registers are durable."""
     match mine, theirs:
         case (Phase.IDLE, Phase.IDLE) | (Phase.DONE, Phase.DONE):
             return "nothing"
@@ -53,7 +53,7 @@ def resume(mine: Phase, theirs: Phase) -> Step:
 
 @dataclass(frozen=True)
 class Register:
-    """What is on disk for one end of a link; replaced whole."""
+    """What is on disk for one end of a link; it is replaced whole."""
 
     epoch: int = 1
     n: int = 1
@@ -63,11 +63,11 @@ class Register:
     outgoing: tuple[Item, ...] = ()
     #: The last transaction that this end finished as its second party, for repeats of its COMMIT.
     finished: tuple[int, str] = (0, "")
-    #: How often this end has asked for the other's register; kept, or an answer from before a crash could pass for one after it.
+    #: How often this end has asked for the other's register; it is kept, or an answer from before a crash could pass for one after it.
     asked: int = 0
 
     def but(self, changes: Mapping[str, object]) -> Register:
-        """The same with these fields changed; `dataclasses.replace` takes three times as long, and every message saves one."""
+        """Returns a copy with these fields changed; `dataclasses.replace` takes three times as long, and every message saves one."""
         made = object.__new__(Register)
         made.__dict__.update(self.__dict__)
         made.__dict__.update(changes)
@@ -87,11 +87,11 @@ class Word(NamedTuple):
 
 
 class LinkEnd:
-    """One end: takes messages, returns those to send. `show` is called with what becomes visible; it inserts it."""
+    """One end, which takes messages and returns those to send. `show` is called with what becomes visible and inserts it."""
 
     def __init__(self, store: VersionStore, stands: bool, show: Callable[[tuple[Item, ...]], list[Version]]) -> None:
         self.store = store
-        #: Whether our offer stands when two cross: the lower replica id's does.
+        #: Whether our offer stands when two cross; that of the lower replica id does.
         self.stands = stands
         self.show = show
         self.register = Register()
@@ -103,7 +103,7 @@ class LinkEnd:
         self._deferred: list[Message] = []
 
     def offer(self) -> list[Message]:
-        """Proposes what the other end lacks; nothing while a transaction is open or when it lacks nothing."""
+        """Proposes what the other end lacks, and nothing while a transaction is open or when it lacks nothing."""
         r = self.register
         if self.is_open:
             return []
@@ -131,7 +131,7 @@ class LinkEnd:
         return []
 
     def reconnect(self) -> list[Message]:
-        """The link is back: asks for the other's register, and until it is known does nothing else."""
+        """Asks for the other's register when the link is back, and does nothing else until it is known."""
         self._save(asked=self.register.asked + 1)
         self._resuming = True
         return self.again()
@@ -185,7 +185,7 @@ class LinkEnd:
         return [self._word("state")] if kind in ("offer", "commit") else []
 
     def _over(self, n: int) -> None:
-        """The other end is at `n`: what we were committing it has finished; what we offered or held it has dropped."""
+        """Catches up with the other end, which is at `n`: it has finished what we were committing and dropped what we offered or held."""
         if self.register.phase is Phase.COMMITTING:
             self.show(self.register.staged)
         self._save(n=n, phase=Phase.IDLE, staged=(), outgoing=(), digest="")
@@ -224,7 +224,7 @@ class LinkEnd:
         return []
 
     def _finish(self) -> None:
-        """The second party's end of it: shows what was offered."""
+        """Ends the transaction for the second party, which shows what was offered."""
         self.show(self.register.staged)
         self._save(phase=Phase.DONE, finished=(self.register.n, self.register.digest))
 
@@ -276,7 +276,7 @@ class LinkEnd:
         return []
 
     def _new_epoch(self) -> list[Message]:
-        """A register was lost: all is summarised anew, and nothing is deleted on the evidence of absence."""
+        """Begins anew after a register was lost: all is summarised again, and nothing is deleted on the evidence of absence."""
         self.errors += 1
         self.theirs = {}
         self._save(epoch=self.register.epoch + 1, n=1, phase=Phase.IDLE, staged=(), outgoing=(), digest="")

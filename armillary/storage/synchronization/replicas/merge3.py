@@ -1,10 +1,10 @@
 """Three-way merge: both sides' changes to a common base, and where they touch, both sides.
 
-`merge_sequences(base, ours, theirs)` works on any sequences of hashable lines, `merge_text` on text. Changes are a shortest edit script
-of lines (E. W. Myers, An O(ND) difference algorithm and its variations, Algorithmica 1986). Two changes that overlap or touch are a
-conflict unless they are the same; a conflict is cut down to the lines in which both sides differ, and two conflicts with at most three
-lines between them, or none with a letter or digit, are joined: the rules of `git merge-file`. Where lines repeat, several shortest
-scripts exist and another tool may choose another.
+`merge_sequences(base, ours, theirs)` works on any sequences of hashable lines, `merge_text` on text. Changes are a shortest edit script of
+lines (E. W. Myers, An O(ND) difference algorithm and its variations, Algorithmica 1986). Two changes that overlap or touch are a conflict
+unless they are the same; a conflict is cut down to the lines in which both sides differ, and two conflicts with at most three lines between
+them, or none with a letter or digit, are joined. These are the rules of `git merge-file`. Where lines repeat, several shortest scripts
+exist and another tool may choose another.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Merged(Generic[T]):
 
 
 class _Hunk:
-    """A stretch that differs: who changed it (0: both, 4: both alike), and its place in ours and in theirs."""
+    """A stretch that differs, with who changed it (0 for both, 4 for both in the same way) and its place in ours and in theirs."""
 
     __slots__ = ("n1", "n2", "ours", "theirs", "who")
 
@@ -91,7 +91,7 @@ def merge_sequences(base: Sequence[T], ours: Sequence[T], theirs: Sequence[T]) -
 
 
 def merge_text(base: str, ours: str, theirs: str, names: tuple[str, str] = ("ours", "theirs")) -> tuple[str, int]:
-    """The merged text and its number of conflicts, each shown between markers of seven signs."""
+    """Merges two texts and returns the text and its number of conflicts, each shown between markers of seven signs."""
     merged = merge_sequences(*(_split(text) for text in (base, ours, theirs)))
     out: list[str] = []
     conflicts = 0
@@ -153,7 +153,7 @@ def _append(out: list[_Hunk], hunk: _Hunk) -> None:
 
 
 def _refined(hunk: _Hunk, ours: Sequence[T], theirs: Sequence[T]) -> list[_Hunk]:
-    """A conflict, cut into those stretches in which both sides differ."""
+    """Cuts a conflict into those stretches in which both sides differ."""
     if hunk.who != 0 or hunk.n1 == 0 or hunk.n2 == 0:
         return [hunk]
     a, b = ours[hunk.ours : hunk.ours + hunk.n1], theirs[hunk.theirs : hunk.theirs + hunk.n2]
@@ -182,7 +182,7 @@ def _has_word(line: object) -> bool:
 
 
 def diff(a: Sequence[T], b: Sequence[T]) -> list[Change]:
-    """A shortest list of changes from `a` to `b`; a change that could stand at several places stands at the last."""
+    """Returns a shortest list of changes from `a` to `b`; a change that could stand at several places stands at the last."""
     low = 0
     while low < len(a) and low < len(b) and a[low] == b[low]:
         low += 1
@@ -190,7 +190,7 @@ def diff(a: Sequence[T], b: Sequence[T]) -> list[Change]:
     while n > low and m > low and a[n - 1] == b[m - 1]:
         n -= 1
         m -= 1
-    # What occurs on one side only is changed for certain: the search needs the rest alone.
+    # What occurs on one side only is changed for certain, so the search needs only the rest.
     there, here = set(b[low:m]), set(a[low:n])
     left = [i for i in range(low, n) if a[i] in there]
     right = [j for j in range(low, m) if b[j] in here]
@@ -204,7 +204,7 @@ def diff(a: Sequence[T], b: Sequence[T]) -> list[Change]:
 
 
 def _matches(a: list[T], b: list[T]) -> list[tuple[int, int]]:
-    """The pairs of a longest common subsequence (Myers's greedy search)."""
+    """Returns the pairs of a longest common subsequence (Myers's greedy search)."""
     n, m = len(a), len(b)
     if not n or not m:
         return []

@@ -5,7 +5,7 @@ two trees are compared where their buckets differ. Merge bases are found by walk
 all that is left is common. Where histories crossed and there are several bases, they are merged with each other first, and the result,
 conflicts and all, is the base (git's recursive strategy).
 
-A path holds one version, or several after a conflict: both sides are kept.
+A path holds one version, or several after a conflict, in which both sides are kept.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Tree:
         self.buckets, self.names = buckets, names
 
     def get(self, path: str) -> Entry | None:
-        """What is at `path`."""
+        """Returns what is at `path`."""
         return self.buckets[_bucket(path)].get(path)
 
     def with_changes(self, changes: Changes) -> Tree:
-        """The tree after these; None deletes."""
+        """Returns the tree after these changes, of which None deletes."""
         buckets, names = list(self.buckets), list(self.names)
         touched: dict[int, dict[str, Entry]] = {}
         for path, entry in changes.items():
@@ -70,12 +70,12 @@ class Tree:
         return _name(self.names)
 
     def items(self) -> Iterator[tuple[str, Entry]]:
-        """All paths."""
+        """Yields all paths."""
         for bucket in self.buckets:
             yield from bucket.items()
 
     def differing(self, other: Tree) -> set[str]:
-        """The paths at which two trees differ."""
+        """Returns the paths at which two trees differ."""
         found: set[str] = set()
         for mine, theirs, a, b in zip(self.buckets, other.buckets, self.names, other.names, strict=True):
             if a != b:
@@ -96,9 +96,9 @@ EMPTY_TREE = Tree()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commit:
-    """A snapshot for ever: `id` = BLAKE2b over parents, tree and author's mark. `generation` is one more than the parents' highest.
+    """A snapshot that never changes. `id` is BLAKE2b over parents, tree and the author's mark. `generation` is one above its parents'.
 
-    `bytes` is what it costs on the wire: its record and the contents that no parent has; `changed` are the paths of those.
+    `bytes` is what it costs on the wire, its record and the contents that no parent has; `changed` are the paths of those.
     """
 
     id: str
@@ -110,14 +110,14 @@ class Commit:
 
 
 def commit(parents: Iterable[Commit], tree: Tree, size: int, changed: frozenset[str] = frozenset(), mark: str = "") -> Commit:
-    """A commit with its id. A merge carries no mark, so that whoever merges the same two makes the same commit."""
+    """Makes a commit with its id. A merge carries no mark, so that whoever merges the same two makes the same commit."""
     above = sorted(parents, key=lambda c: c.id)
     ids = tuple(c.id for c in above)
     return Commit(_name((ids, tree.name, mark)), ids, tree, 1 + max((c.generation for c in above), default=0), size, changed)
 
 
 def merge_bases(history: Mapping[str, Commit], a: Commit, b: Commit) -> list[Commit]:
-    """The best common ancestors: none of them an ancestor of another; in the order of ids."""
+    """Returns the best common ancestors, none of which is an ancestor of another, in the order of ids."""
     from_a, from_b, stale = 1, 2, 4
     flags = {a.id: from_a}
     flags[b.id] = flags.get(b.id, 0) | from_b
@@ -139,7 +139,7 @@ def merge_bases(history: Mapping[str, Commit], a: Commit, b: Commit) -> list[Com
 
 
 def base_tree(history: Mapping[str, Commit], a: Commit, b: Commit) -> Tree:
-    """The tree to merge against: the base's, or where histories crossed, that of the bases merged one after the other."""
+    """Returns the tree to merge against: the base's or, where histories crossed, that of the bases merged one after the other."""
     bases = merge_bases(history, a, b)
     if not bases:
         return EMPTY_TREE
@@ -179,7 +179,7 @@ class MergedTree:
 
 
 def merge_trees(base: Tree, ours: Tree, theirs: Tree) -> MergedTree:
-    """Three-way merge, path by path, after renames on one side were followed on the other; the same for both orders of the sides."""
+    """Merges three ways, path by path, after renames on one side were followed on the other; both orders of the sides give the same."""
     left, right = base.differing(ours), base.differing(theirs)
     moved = {**_renames(base, ours, left), **_renames(base, theirs, right)}
     at = {path: (base.get(path), ours.get(path), theirs.get(path)) for path in left | right}
@@ -199,7 +199,7 @@ Three = tuple[Entry | None, Entry | None, Entry | None]
 
 
 def _follow(old: str, new: str, at: dict[str, Three]) -> None:
-    """One side moved `old` to `new`: the other side's edit of `old` is an edit of `new`. Both moved it elsewhere: both names stay."""
+    """Makes the other side's edit of `old`, which one side moved to `new`, an edit of `new`. If both moved it, both names stay."""
     b, o, t = at[old]
     nb, no, nt = at.get(new, (None, None, None))
     if nb is not None or b is None:
@@ -211,7 +211,7 @@ def _follow(old: str, new: str, at: dict[str, Three]) -> None:
 
 
 def _renames(base: Tree, side: Tree, changed: set[str]) -> dict[str, str]:
-    """Which deleted path became which created one: the most similar, at least half the lines alike."""
+    """Finds which deleted path became which created one: the most similar, with at least half the lines equal."""
     gone = sorted(path for path in changed if base.get(path) is not None and side.get(path) is None)
     if not gone:
         return {}
@@ -235,7 +235,7 @@ def _similarity(a: frozenset[int], b: frozenset[int]) -> float:
 
 
 def merge_entry(base: Entry | None, ours: Entry | None, theirs: Entry | None) -> tuple[Entry | None, list[tuple[Kept, Kept]]]:
-    """One path: who alone changed it wins; both: their lines merged if that is clean, otherwise all versions that are new on a side."""
+    """Merges one path. A side that alone changed it wins; of two, lines are merged if that is clean, or all new versions are kept."""
     if _same(ours, theirs) or _same(theirs, base):
         return ours, []
     if _same(ours, base):

@@ -1,4 +1,4 @@
-"""What the servers of all stars share: no user sits there, and they tell the clients that there is something new."""
+"""The servers of all stars, where no user sits and which tell the clients that there is something new."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class StarServer:
         self._up = dict.fromkeys(host.peers, False)
 
     def local(self, act: Act) -> bool:
-        """No user sits here."""
+        """Refuses, because no user sits here."""
         return False
 
     def link(self, peer: str, up: bool) -> None:
-        """A client that is back asks by itself."""
+        """Notes the link's state; a client that is back asks by itself."""
         self._up[peer] = up
 
     def round(self) -> None:
-        """The clients start."""
+        """Does nothing, because the clients start."""
 
     def status(self) -> str:
-        """Nobody asks."""
+        """Says that it is in sync; nobody asks."""
         return "in sync"
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """Nobody looks here."""
+        """Shows nothing, because nobody looks here."""
         return ()
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """Nobody looks here."""
+        """Shows nothing, because nobody looks here."""
         return {}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """The server keeps everything."""
+        """Returns false, because the server keeps everything."""
         return False
 
 
@@ -53,11 +53,11 @@ class TellingServer(StarServer):
         self._telling = dict.fromkeys(host.peers, False)
 
     def news(self) -> Message:
-        """What a client is told."""
+        """Returns what a client is told."""
         raise NotImplementedError
 
     def is_behind(self, peer: str) -> bool:
-        """Whether the client is not known to have seen the newest."""
+        """Returns whether the client is not known to have seen the newest."""
         raise NotImplementedError
 
     def tell(self, peer: str) -> None:
@@ -70,7 +70,7 @@ class TellingServer(StarServer):
                 self.host.after(self._retry_s, self._tell_again, peer)
 
     def may_tell(self, peer: str) -> None:
-        """The client has asked or answered: it may be told again."""
+        """Notes that the client has asked or answered, so that it may be told again."""
         self._told[peer] = False
 
     def _tell_again(self, peer: str) -> None:

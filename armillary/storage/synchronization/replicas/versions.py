@@ -19,7 +19,7 @@ ID_BYTES = 16
 
 @dataclass(frozen=True)
 class Version:
-    """A state of a file, for ever: `id` = BLAKE2b over parents, file, path, content and group. `content` None: deleted.
+    """A state of a file that never changes. `id` is BLAKE2b over parents, file, path, content and group; `content` is None if deleted.
 
     `ops` is the simulator's stamp and no part of the id.
     """
@@ -44,14 +44,14 @@ Item = tuple[Dot, Version]
 def version(
     parents: Iterable[str], file: str, path: str, content: Content | None, group: str, ops: tuple[int, ...], salt: str = ""
 ) -> Version:
-    """A version with its id; `salt` tells apart files created alike, and an empty `file` makes the version the first of its own."""
+    """Makes a version with its id; `salt` tells apart files created alike, and an empty `file` makes it the first of its own."""
     above = tuple(sorted(parents))
     name = hashlib.blake2b(repr((above, file, path, content, group, salt)).encode(), digest_size=ID_BYTES).hexdigest()
     return Version(name, file or name, above, path, content, group, ops)
 
 
 def digest(*sets: Iterable[Item]) -> str:
-    """The name of a proposal: the ids of both directions."""
+    """Names a proposal by the ids of both directions."""
     return hashlib.blake2b(repr([[v.id for _, v in items] for items in sets]).encode(), digest_size=ID_BYTES).hexdigest()
 
 
@@ -125,7 +125,7 @@ class VersionStore:
         self._lower(one)
 
     def summary(self) -> Mapping[str, int]:
-        """How many versions of each author are here and may travel; the same mapping until that changes."""
+        """Returns how many versions of each author are here and may travel, in the same mapping until that changes."""
         now = (len(self.log), self.limit)
         if self._summed != now:
             out = dict(self.counts)
@@ -136,7 +136,7 @@ class VersionStore:
         return self._summary
 
     def beyond(self, theirs: Mapping[str, int]) -> tuple[Item, ...]:
-        """What a store with that summary lacks of what may travel, parents first."""
+        """Returns what a store with that summary lacks of what may travel, parents first."""
         if theirs == self.counts:
             return ()
         places: list[int] = []
@@ -150,7 +150,7 @@ class VersionStore:
         return tuple([self.log[place] for place in places])
 
     def is_closed(self, items: Iterable[Item]) -> bool:
-        """Whether these can be inserted: no parent and no earlier version of an author is missing, and every id is what it says."""
+        """Returns whether these can be inserted: no parent and no earlier version of an author is missing, and every id is right."""
         here: set[str] = set()
         counts = dict(self.counts)
         for (author, number), one in items:
@@ -161,13 +161,13 @@ class VersionStore:
         return True
 
     def shown(self, path: str) -> list[Version]:
-        """The heads that a user of `path` sees: those there, and the other heads of the same files; in the order of ids."""
+        """Returns the heads that a user of `path` sees in the order of ids: those there, and the other heads of the same files."""
         files = {self.versions[i].file for i in self.at_path.get(path, ()) if self.versions[i].content is not None}
         ids = set(self.at_path.get(path, ())).union(*(self.heads[file] for file in files))
         return [self.versions[i] for i in sorted(ids)]
 
     def base(self, a: Version, b: Version) -> Version | None:
-        """What two heads are compared with: their latest common ancestor.
+        """Returns what two heads are compared with, which is their latest common ancestor.
 
         Where there are several, as after two replicas merged the same changes crosswise, it is the clean merge of them; None where
         that fails or nothing is common.
@@ -182,14 +182,14 @@ class VersionStore:
         return found
 
     def _tips(self, left: Iterable[str], right: Iterable[str]) -> list[str]:
-        """The latest versions that lie at or below one of the left and one of the right."""
+        """Returns the latest versions that lie at or below one of the left and one of the right."""
         seen = dict.fromkeys(left, 1)
         for i in right:
             seen[i] = seen.get(i, 0) | 2
         queue = [(-self.depth[i], i) for i in seen]
         heapify(queue)
         tips: list[str] = []
-        # From the newest down; what lies below a tip (4) is no tip, and when only that is left, all tips are found.
+        # The search goes from the newest down; what lies below a tip (4) is no tip, and when only that is left, all tips are found.
         while any(not seen[i] & 4 for _, i in queue):
             _, i = heappop(queue)
             if seen[i] == 3:
@@ -202,7 +202,7 @@ class VersionStore:
         return tips
 
     def merged(self, a: Version, b: Version) -> Version | None:
-        """The clean three-way merge of two heads of a file, name and lines each; None where they clash or one is a delete."""
+        """Merges two heads of a file three ways, name and lines each; returns None where they clash or one is a delete."""
         return self._merged(a, b, self.base(a, b))
 
     def _merged(self, a: Version, b: Version, base: Version | None) -> Version | None:
@@ -226,5 +226,5 @@ def _one_changed(base: T, a: T, b: T) -> T | None:
 
 
 def merge_lines(base: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Both sides' changes to `base`, or None where two changes touch."""
+    """Applies both sides' changes to `base`; returns None where two changes touch."""
     return merge_sequences(base, a, b).lines

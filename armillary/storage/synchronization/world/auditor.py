@@ -4,7 +4,7 @@ The log is JSON lines in the order of time, each an object with `t` (seconds), `
 
 - a user's acts: `write` and `append` (with `content`, any text that names the new content, such as its hash; and `group`, if it belongs
   to one), `delete`, `rename` (with `to`), `read`, and `end` of a `group`;
-- the tool's: `put`, after which the replica shows `contents` (a list of such names; empty: nothing) under `path`. A content that the tool
+- the tool's: `put`, after which the replica shows `contents` (a list of such names, or an empty one) under `path`. A content that the tool
   made itself says `from` which contents.
 
 What a replica shows follows from its lines, so the auditor knows what a user had in view of each act. What is shown after the last line
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import read_json_lines
 
 from .protocol import Act, Content, Shown, SyncProtocol
 from .schedule import Operation, Schedule, check_path
@@ -49,33 +50,17 @@ class Finding:
 
 
 def audit(log: str | Path) -> pl.DataFrame:
-    """Lost updates, resurrections and torn groups in a log, one row each: finding, t, replica, path, content, group, line."""
+    """Finds lost updates, resurrections and torn groups in a log, one row each: finding, t, replica, path, content, group, line."""
     import polars as pl
 
-    findings = _Audit(str(log)).findings(_events(Path(log)))
+    findings = _Audit(str(log)).findings(read_json_lines(log))
     schema = {"finding": pl.String, "t": pl.Float64, "replica": pl.String, "path": pl.String, "content": pl.String, "group": pl.String,
               "line": pl.Int64}  # fmt: skip
     return pl.DataFrame([[getattr(f, name) for name in COLUMNS] for f in findings], schema=schema, orient="row")
 
 
-def _events(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read as UTF-8 text ({one_line(str(error))})", where=str(path)) from None
-    for line, one in enumerate(text.split("\n"), 1):
-        if one.strip():
-            try:
-                row = json.loads(one)
-            except (json.JSONDecodeError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                raise InputError(f'found "{one_line(one, 60)}"; expected a JSON object', where=f"{path}:{line}")
-            yield line, row
-
-
 class _Audit:
-    """Replays the log: what each replica shows, and the causal past of each act."""
+    """Replays the log, to know what each replica shows and the causal past of each act."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -137,7 +122,7 @@ class _Audit:
         return list(names)  # type: ignore[arg-type]
 
     def _from_before(self, name: str, t: float, replica: str, path: str, line: int) -> tuple[int, ...]:
-        """A content that nobody in the log wrote was there before: a write that saw nothing."""
+        """Takes a content that nobody in the log wrote for one from before the log, a write that saw nothing."""
         n = line
         self.truth.happened(Act(n, Operation(t, replica, "write", path)), ())
         self.line_of[n], self.name_of[n] = line, name
@@ -165,7 +150,7 @@ class _Audit:
         if name not in self.lines:
             self.lines[name] = (*before, n)
         else:
-            # The same content once more: it stands for both writes.
+            # The same content once more stands for both writes.
             self.lines[name] = (*self.lines[name], n)
         self.name_of[n] = name
         here[op.path] = [name]

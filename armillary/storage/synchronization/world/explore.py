@@ -51,7 +51,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Explored:
-    """How many states there were, how many of them ends, and what did not hold; `complete` unless `most` states were not enough."""
+    """How many states there were, how many of them were ends, and what did not hold; `complete` unless `most` states were not enough."""
 
     states: int
     steps: int
@@ -61,7 +61,7 @@ class Explored:
 
 
 class _Desk:
-    """A replica's host: what it sends is put on the link by whoever asked it to act."""
+    """A replica's host; whoever asked the replica to act puts what it sends on the link."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class _Desk:
         self.out.append(message)
 
     def after(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
-        """Repetitions are steps of their own: the node's own flag says that one is due."""
+        """Ignores timers, because repetitions are steps of their own and the node's own flag says that one is due."""
 
     def shows(self, ops: tuple[int, ...]) -> None: ...
 
@@ -100,7 +100,7 @@ class _State(NamedTuple):
 
 
 def scripts(paths: Iterable[str] = ("f",), most: int = 3) -> Iterator[Script]:
-    """All ways in which two users do up to `most` operations on these files: writes, appends, deletes, and a rename to a free name."""
+    """Yields all ways in which two users do up to `most` writes, appends, deletes and renames to a free name on these files."""
     alphabet = [(op, path) for path in paths for op in ("write", "append", "delete", "rename")]
     for total in range(1, most + 1):
         for word in product(alphabet, repeat=total):
@@ -281,7 +281,7 @@ def _is_possible(node: LinkNode, op: Operation) -> bool:
 
 
 def _halves(node: LinkNode, other: LinkNode) -> Iterator[str]:
-    """What one end of a transaction has and the other has not."""
+    """Yields what one end of a transaction has and the other has not."""
     (here,), (there,) = node.links.values(), other.links.values()
     mine, theirs = here.register, there.register
     held = {one.id for _, one in theirs.staged} | other.store.versions.keys()
@@ -298,7 +298,7 @@ def _are_in(items: Iterable[Item], ids: Container[str]) -> bool:
 
 
 def _commits_taken_back(state: _State, after: _State) -> Iterator[str]:
-    """After COMMIT only forward: who leaves it shows what it staged, and the other shows what it was given."""
+    """Checks that after COMMIT both go forward: the end that leaves it shows what it staged, and the other what it was given."""
     for i in (0, 1):
         (old,), (new,) = state.nodes[i].links.values(), after.nodes[i].links.values()
         r = old.register
@@ -362,7 +362,7 @@ def _repeated(state: _State, i: int) -> _State:
 
 
 def _linked(state: _State, *, up: bool) -> _State:
-    """The link goes down and all on it is lost, or it comes up and both hear of it."""
+    """Takes the link down, with the loss of all that is on it, or brings it up, of which both ends hear."""
     nodes = _copied(_copied(state.nodes, 0), 1)
     made = _State(nodes, ((), ()), state.done, up, state.left)
     for i in (0, 1):
@@ -372,7 +372,7 @@ def _linked(state: _State, *, up: bool) -> _State:
 
 
 def _crashed(state: _State, i: int) -> _State:
-    """A replica starts anew from its store and its register. What is on the link stays there; the other end notices nothing."""
+    """Restarts a replica from its store and its register. What is on the link stays there; the other end notices nothing."""
     nodes = _copied(state.nodes, i)
     old, peer = nodes[i], NAMES[1 - i]
     node = LinkNode(_Desk(NAMES[i]), old.how)
@@ -388,7 +388,7 @@ def _crashed(state: _State, i: int) -> _State:
 
 
 def _copied(nodes: tuple[LinkNode, LinkNode], i: int) -> tuple[LinkNode, LinkNode]:
-    """Both, replica `i` as a copy that may be changed."""
+    """Returns both, replica `i` as a copy that may be changed."""
     old = nodes[i]
     node = LinkNode(_Desk(old.host.name), old.how)
     _keep(old.store, node.store)
@@ -413,7 +413,7 @@ def _keep(store: VersionStore, copy: VersionStore) -> None:
 
 
 def _key(state: _State) -> Any:
-    """What tells two states apart: transaction numbers and the counts of questions only by their differences."""
+    """Returns what tells two states apart; transaction numbers and the counts of questions count only by their differences."""
     links = [next(iter(node.links.values())) for node in state.nodes]
     base = min(link.register.n for link in links)
     asked = [link.register.asked for link in links]

@@ -1,13 +1,13 @@
 """Histories of real work as schedules, and files that say how a network and its clocks were.
 
-`read_git_log`: `git log --all --reverse --date=unix --name-status --pretty='commit %H %ad %an' > history.txt`; an author is a replica,
-a commit a group. `read_inotify`: one log a replica, `inotifywait -m -r --timefmt %s --format '%T|%w%f|%e' folder`. `read_network`: CSV
-with the header `t0,t1,a,b,down,delay_ms,loss,dup` (what is empty stays as it was). `read_clocks`: CSV `replica,offset_s,drift_ppm`.
+`read_git_log` reads `git log --all --reverse --date=unix --name-status --pretty='commit %H %ad %an' > history.txt`, where an author is
+a replica and a commit is a group. `read_inotify` reads one log per replica, made by
+`inotifywait -m -r --timefmt %s --format '%T|%w%f|%e' folder`. `read_network` reads a CSV file with the header
+`t0,t1,a,b,down,delay_ms,loss,dup`, and `read_clocks` one with `replica,offset_s,drift_ppm`.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, one_line
+from armillary.files import Column, read_lines, read_table
 
 from .schedule import Operation, Outage, Schedule, Weather, check_path
 
@@ -22,10 +23,20 @@ _COMMIT = re.compile(r"commit ([0-9a-f]{7,64}) (-?\d+)(?: [+-]\d{4})? (.+)")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, "\\": 92, '"': 34}
 #: Seconds between the changes of one commit.
 _STEP_S = 0.001
+#: An empty cell of the last three leaves the network as it was.
+_NETWORK = (
+    Column("t0", unit="seconds", least=0), Column("t1", unit="seconds"), Column("a", "str"), Column("b", "str"),
+    Column("down", "bool", default=False), Column("delay_ms", unit="milliseconds", least=0, default=math.nan),
+    Column("loss", least=0, most=1, default=math.nan), Column("dup", least=0, most=1, default=math.nan),
+)  # fmt: skip
+_CLOCKS = (Column("replica", "str"), Column("offset_s", unit="seconds"), Column("drift_ppm", default=0.0))
 
 
 def read_git_log(path: str | Path, **world: Any) -> Schedule:
-    """The schedule of a repository's history: seconds from the first commit; a commit earlier than the one before it counts at its time."""
+    """Reads a repository's history as a schedule, in seconds from the first commit.
+
+    A commit that is dated earlier than the one before it takes place right after that one.
+    """
     where = str(path)
     operations: list[Operation] = []
     head: tuple[float, str, str] | None = None
@@ -46,7 +57,7 @@ def read_git_log(path: str | Path, **world: Any) -> Schedule:
         last = t + _STEP_S
         operations.append(Operation(last, author, "end", group=name))
 
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in read_lines(path):
         found = _COMMIT.fullmatch(line)
         if found:
             flush()
@@ -79,7 +90,7 @@ def _git_change(kind: str, paths: list[str], where: str) -> Iterator[tuple[str, 
 
 
 def _unquoted(path: str, where: str) -> str:
-    """A path as git writes it: in quotation marks with C escapes where it has odd characters."""
+    """Returns the path that git wrote, in quotation marks with C escapes where it has odd characters."""
     if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
         return path
     out = bytearray()
@@ -96,7 +107,10 @@ def _unquoted(path: str, where: str) -> str:
 
 
 def read_inotify(logs: Mapping[str, str | Path], roots: Mapping[str, str] | None = None, **world: Any) -> Schedule:
-    """The schedule of several watched folders: replica -> log, and replica -> the folder as inotifywait was given it (default ".")."""
+    """Reads the schedule of several watched folders.
+
+    `logs` maps a replica to its log, and `roots` maps it to the folder as inotifywait was given it, "." by default.
+    """
     events: list[tuple[float, int, Operation]] = []
     for replica, path in logs.items():
         root = (roots or {}).get(replica, ".").rstrip("/") + "/"
@@ -111,7 +125,7 @@ def read_inotify(logs: Mapping[str, str | Path], roots: Mapping[str, str] | None
 def _watched(path: str | Path, root: str) -> Iterator[tuple[float, int, str, str, str]]:
     moved: tuple[float, int, str] | None = None
     last = -math.inf
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in read_lines(path):
         if not line:
             continue
         where = f"{path}:{number}"
@@ -150,68 +164,32 @@ def _watched(path: str | Path, root: str) -> Iterator[tuple[float, int, str, str
 
 
 def read_network(path: str | Path) -> dict[str, tuple[Outage, ...] | tuple[Weather, ...]]:
-    """`outages` and `weather` for a Schedule: `Schedule(..., **read_network("network.csv"))`."""
+    """Reads `outages` and `weather` for a Schedule: `Schedule(..., **read_network("network.csv"))`."""
     outages: list[Outage] = []
     weather: list[Weather] = []
-    for where, row in _rows(path, ("t0", "t1", "a", "b"), ("down", "delay_ms", "loss", "dup")):
-        t0, t1 = (_number(row[name], name, where) for name in ("t0", "t1"))
-        if not 0 <= t0 < t1:
-            raise InputError(f"found {t0:g} to {t1:g}; expected seconds that increase, from 0", where=where)
-        a, b = row["a"], row["b"]
-        if not a or not b:
-            raise InputError('a, b: found an empty name; expected a replica, or "*" for all', where=where)
-        down = row.get("down", "")
-        if down not in ("", "0", "1"):
-            raise InputError(f'down: found "{one_line(down, 40)}"; expected 1, 0 or nothing', where=where)
-        if down == "1":
+    table = read_table(path, _NETWORK, format="csv", refuse_unknown=True, may_be_empty=True)
+    columns = (table[column.name].tolist() for column in _NETWORK)
+    for row, (t0, t1, a, b, down, *changes) in enumerate(zip(*columns, strict=True)):
+        if t0 >= t1:
+            raise table.error(row, f"found {t0:g} to {t1:g}; expected seconds that increase")
+        if down:
             outages.append(Outage(t0, t1, *((a, b) if a != "*" else (b, a))))
-        delay, loss, dup = (_optional(row.get(name, ""), name, where) for name in ("delay_ms", "loss", "dup"))
-        if delay is not None and delay < 0:
-            raise InputError(f"delay_ms: found {delay:g}; expected milliseconds, not negative", where=where)
-        for name, value in (("loss", loss), ("dup", dup)):
-            if value is not None and not 0 <= value <= 1:
-                raise InputError(f"{name}: found {value:g}; expected a probability from 0 to 1", where=where)
-        if not (delay is loss is dup is None):
-            weather.append(Weather(t0, t1, a, b, None if delay is None else delay / 1000, loss, dup))
+        delay_ms, loss, duplication = (None if math.isnan(value) else value for value in changes)
+        if not (delay_ms is loss is duplication is None):
+            weather.append(Weather(t0, t1, a, b, None if delay_ms is None else delay_ms / 1000, loss, duplication))
     return {"outages": tuple(outages), "weather": tuple(weather)}
 
 
 def read_clocks(path: str | Path) -> dict[str, tuple[float, float]]:
-    """`clocks` for a Schedule: replica -> (offset in seconds, drift in parts per million)."""
-    clocks: dict[str, tuple[float, float]] = {}
-    for where, row in _rows(path, ("replica", "offset_s"), ("drift_ppm",)):
-        name = row["replica"]
-        if not name or name in clocks:
-            raise InputError(f'replica: found "{one_line(name, 60)}"; expected a name that was not there yet', where=where)
-        clocks[name] = (_number(row["offset_s"], "offset_s", where), _optional(row.get("drift_ppm", ""), "drift_ppm", where) or 0.0)
-    return clocks
+    """Reads `clocks` for a Schedule, which maps a replica to (offset in seconds, drift in parts per million)."""
+    table = read_table(path, _CLOCKS, format="csv", unique=("replica",), refuse_unknown=True, may_be_empty=True)
+    names, offsets, drifts = (table[column.name].tolist() for column in _CLOCKS)
+    return dict(zip(names, zip(offsets, drifts, strict=True), strict=True))
 
 
 def _schedule(operations: list[Operation], where: str, world: dict[str, Any]) -> Schedule:
     found = tuple(dict.fromkeys(op.replica for op in operations))
     return Schedule(replicas=world.pop("replicas", found), operations=tuple(operations), where=where, **world)
-
-
-def _lines(path: str | Path) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read as UTF-8 text ({one_line(str(error))})", where=str(path)) from None
-
-
-def _rows(path: str | Path, needed: tuple[str, ...], allowed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    reader = csv.reader(line for line in _lines(path) if line.strip())
-    header = [name.strip() for name in next(reader, [])]
-    if not set(needed) <= set(header) <= {*needed, *allowed} or len(set(header)) < len(header):
-        raise InputError(
-            f'header: found "{one_line(",".join(header), 80)}"; expected {",".join(needed)} and any of {",".join(allowed)}',
-            where=f"{path}:1",
-        )
-    for number, row in enumerate(reader, 2):
-        if len(row) > len(header):
-            raise InputError(f"found {len(row)} columns; expected {len(header)}", where=f"{path}:{number}")
-        values = [value.strip() for value in row]
-        yield f"{path}:{number}", dict(zip(header, values + [""] * (len(header) - len(row)), strict=True))
 
 
 def _number(text: str, name: str, where: str) -> float:
@@ -222,7 +200,3 @@ def _number(text: str, name: str, where: str) -> float:
     if not math.isfinite(value):
         raise InputError(f'{name}: found "{one_line(text, 40)}"; expected a number', where=where)
     return value
-
-
-def _optional(text: str, name: str, where: str) -> float | None:
-    return _number(text, name, where) if text else None

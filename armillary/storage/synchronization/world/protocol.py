@@ -10,14 +10,14 @@ from armillary.arena import Technique
 
 from .schedule import Operation
 
-#: What a message costs beside what it carries, bytes; the same for every protocol.
+#: Bytes that a message costs beside what it carries, the same for every protocol.
 HEADER_BYTES = 32
 RECORD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file holds: the numbers of the user operations that wrote its lines, and its bytes."""
+    """What a file holds, as the numbers of the user operations that wrote its lines, and its size in bytes."""
 
     lines: tuple[int, ...]
     size: int
@@ -38,7 +38,7 @@ class Act(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What travels: `paths` are the files it carries, `size` its bytes."""
+    """What travels; `paths` are the files that it carries and `size` its bytes."""
 
     kind: str
     body: Any
@@ -53,11 +53,11 @@ class Host(Protocol):
     peers: tuple[str, ...]
 
     def now(self) -> float:
-        """True seconds; for retries, never for ordering."""
+        """Returns true seconds, for retries and never for ordering."""
         ...
 
     def clock(self) -> float:
-        """What this node's own clock shows, seconds."""
+        """Returns what this node's own clock shows, in seconds."""
         ...
 
     def send(self, peer: str, message: Message) -> None:
@@ -89,31 +89,31 @@ class Node(Protocol):
         ...
 
     def link(self, peer: str, up: bool) -> None:
-        """The link to `peer` came up or went down."""
+        """Hears that the link to `peer` came up or went down."""
         ...
 
     def round(self) -> None:
-        """One synchronisation round, as a user's `sync now`."""
+        """Makes one synchronisation round, as a user's `sync now`."""
         ...
 
     def status(self) -> str:
-        """What it tells its user: "in sync", "conflict", "waiting" or "in doubt"."""
+        """Tells its user "in sync", "conflict", "waiting" or "in doubt"."""
         ...
 
     def look(self, path: str) -> tuple[Shown, ...]:
-        """The versions shown under `path`, and the deletes known there."""
+        """Returns the versions shown under `path`, and the deletes known there."""
         ...
 
     def tree(self) -> Mapping[str, tuple[Content, ...]]:
-        """All that is visible."""
+        """Returns all that is visible."""
         ...
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Whether the node knows that another has what it shows at `path`, so that the content may be dropped here."""
+        """Returns whether the node knows that another has what it shows at `path`, so that the content may be dropped here."""
         ...
 
     def metadata_bytes(self) -> int:
-        """Bytes kept beside the contents."""
+        """Returns the bytes kept beside the contents."""
         ...
 
 
@@ -128,7 +128,7 @@ class Tracked(Protocol):
     changed: set[str]
 
     def contents(self, place: str) -> Iterable[Content]:
-        """The contents shown there now."""
+        """Yields the contents shown there now."""
         ...
 
 
@@ -138,16 +138,16 @@ class SyncProtocol(Technique):
     topology: ClassVar[Literal["star", "mesh"]] = "mesh"
 
     def node(self, host: Host) -> Node:
-        """The machine for one node."""
+        """Makes the machine for one node."""
         raise NotImplementedError
 
     def server(self, host: Host) -> Node:
-        """The machine of the server; only stars have one."""
+        """Makes the machine of the server, which only stars have."""
         raise NotImplementedError
 
 
 def written(act: Act, seen: Content | None) -> Content:
-    """The content after a write, or an append to what was seen."""
+    """Returns the content after a write, or after an append to what was seen."""
     op = act.operation
     if op.op == "append" and seen is not None:
         return Content((*seen.lines, act.number), seen.size + op.size)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -12,29 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import Column, read_table
 
 OPS = ("write", "append", "delete", "rename", "mkdir", "rmdir", "read", "begin", "end")
 #: The name of the cloud's node in star topologies; no replica may have it.
 SERVER = "server"
 _ON_PATHS = frozenset(OPS) - {"begin", "end"}
+#: Bytes of a write whose size nobody gave, and what stands for a size that a file does not give.
+DEFAULT_BYTES, NO_SIZE = 1000, -1
+_COLUMNS = (
+    Column("t", unit="seconds", not_decreasing=True), Column("replica", "str"), Column("op", "str", choices=OPS),
+    Column("path", "str", default="", strip=False), Column("to", "str", default="", strip=False),
+    Column("size", "int", unit="bytes", least=0, default=NO_SIZE), Column("content", "str", default="", strip=False),
+    Column("group", "str", default=""),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One act of a user: at `t` seconds, on `replica`; `size` in bytes; `group` names the atomic group between its begin and end."""
+    """One act of a user at `t` seconds on `replica`, with its `size` in bytes; `group` names the atomic group between its begin and end."""
 
     t: float
     replica: str
     op: str
     path: str = ""
     to: str = ""
-    size: int = 1000
+    size: int = DEFAULT_BYTES
     group: str = ""
 
 
 @dataclass(frozen=True)
 class Outage:
-    """From `t0` to `t1` seconds nothing passes between `a` and `b` ("*": everyone); `one_way`: nothing from `a` to `b` only.
+    """From `t0` to `t1` seconds nothing passes between `a` and `b` ("*" is everyone), or with `one_way` nothing from `a` to `b`.
 
     Through a server, an outage of (a, b) cuts a from the server, and one of ("*", b) cuts b.
     """
@@ -46,7 +53,7 @@ class Outage:
     one_way: bool = False
 
     def cuts(self, sender: str, receiver: str) -> bool:
-        """Whether messages from `sender` to `receiver` are lost to it."""
+        """Returns whether the outage loses messages from `sender` to `receiver`."""
         return self._along(sender, receiver) or (not self.one_way and self._along(receiver, sender))
 
     def _along(self, x: str, y: str) -> bool:
@@ -55,7 +62,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Weather:
-    """From `t0` to `t1` seconds a link between `a` and `b` ("*": everyone) has another mean delay, loss or duplication; None: as ever."""
+    """A link between `a` and `b` ("*" is everyone) has another delay, loss or duplication from `t0` to `t1` seconds, if not None."""
 
     t0: float
     t1: float
@@ -66,7 +73,7 @@ class Weather:
     duplication: float | None = None
 
     def meets(self, sender: str, receiver: str) -> bool:
-        """Whether it lies on messages from `sender` to `receiver`."""
+        """Returns whether it changes messages from `sender` to `receiver`."""
         return Outage(0.0, 1.0, self.a, self.b).cuts(sender, receiver)
 
 
@@ -84,17 +91,17 @@ class Spans:
                 self.ends.append(t1)
 
     def holds(self, t: float) -> bool:
-        """Whether `t` lies in one, its start included."""
+        """Returns whether `t` lies in a span, its start included."""
         i = bisect_right(self.starts, t) - 1
         return i >= 0 and t < self.ends[i]
 
     def touches(self, t0: float, t1: float) -> bool:
-        """Whether one has a part between `t0` and `t1`."""
+        """Returns whether a span has a part between `t0` and `t1`."""
         i = bisect_right(self.starts, t1) - 1
         return i >= 0 and t0 < self.ends[i]
 
     def begun(self, t: float) -> float:
-        """When the span that holds `t` began; infinite where none does."""
+        """Returns when the span that holds `t` began, or infinity where none does."""
         i = bisect_right(self.starts, t) - 1
         return self.starts[i] if i >= 0 and t < self.ends[i] else math.inf
 
@@ -112,7 +119,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Operations in time order, and the world they happen in; checked when made.
+    """Operations in time order, and the world they happen in, which are checked when it is made.
 
     `delay_s` is the mean of an exponential one-way delay (a tenth of it is the least), `loss` and `duplication` are probabilities of a
     message (`weather` changes them for a while on a link), `clocks` gives (offset in seconds, drift in parts per million) of a replica,
@@ -140,43 +147,34 @@ class Schedule:
             raise InputError(
                 f'replicas: found {list(self.replicas)}; expected two or more names, none of them "{SERVER}"', where=self.where
             )
-        if not (math.isfinite(self.delay_s) and self.delay_s >= 0):
-            raise InputError(f"delay: found {self.delay_s!r}; expected seconds, not negative", where=self.where)
-        for name, value in (("loss", self.loss), ("duplication", self.duplication)):
-            if not 0.0 <= value <= 1.0:
-                raise InputError(f"{name}: found {value!r}; expected a probability from 0 to 1", where=self.where)
-        self._check_outages()
-        self._check_operations()
-
-    def _check_outages(self) -> None:
-        for outage in self.outages:
-            if not (math.isfinite(outage.t0) and 0 <= outage.t0 < outage.t1):
-                raise InputError(f"outage: found {outage.t0!r} to {outage.t1!r}; expected seconds that increase", where=self.where)
-            for name in (outage.a, outage.b):
-                if name != "*" and name not in self.replicas:
-                    raise unknown("replica", name, self.replicas, where=self.where)
+        self._check_link(self.delay_s, self.loss, self.duplication)
+        for what, spans in (("outage", self.outages), ("weather", self.weather)):
+            for span in spans:
+                if not (math.isfinite(span.t0) and 0 <= span.t0 < span.t1):
+                    raise InputError(f"{what}: found {span.t0!r} to {span.t1!r}; expected seconds that increase", where=self.where)
+                self._check_known({span.a, span.b} - {"*"})
         for one in self.weather:
-            if not (math.isfinite(one.t0) and 0 <= one.t0 < one.t1):
-                raise InputError(f"weather: found {one.t0!r} to {one.t1!r}; expected seconds that increase", where=self.where)
-            for name in {one.a, one.b} - {"*"}:
-                if name not in self.replicas:
-                    raise unknown("replica", name, self.replicas, where=self.where)
-            if one.delay_s is not None and not (math.isfinite(one.delay_s) and one.delay_s >= 0):
-                raise InputError(f"delay: found {one.delay_s!r}; expected seconds, not negative", where=self.where)
-            for what, value in (("loss", one.loss), ("duplication", one.duplication)):
-                if value is not None and not 0.0 <= value <= 1.0:
-                    raise InputError(f"{what}: found {value!r}; expected a probability from 0 to 1", where=self.where)
+            self._check_link(one.delay_s, one.loss, one.duplication)
+        self._check_known({*self.clocks, *self.evicts})
         for name, (offset, drift) in self.clocks.items():
-            if name not in self.replicas:
-                raise unknown("replica", name, self.replicas, where=self.where)
             if not (math.isfinite(offset) and math.isfinite(drift) and drift > -1e6):
                 raise InputError(f"clock of {name}: found {offset!r}, {drift!r}; expected finite seconds and ppm", where=self.where)
-
         for name, cold_s in self.evicts.items():
-            if name not in self.replicas:
-                raise unknown("replica", name, self.replicas, where=self.where)
             if not cold_s >= 0:
                 raise InputError(f"evicts of {name}: found {cold_s!r}; expected seconds, not negative", where=self.where)
+        self._check_operations()
+
+    def _check_known(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.replicas:
+                raise unknown("replica", name, self.replicas, where=self.where)
+
+    def _check_link(self, delay_s: float | None, loss: float | None, duplication: float | None) -> None:
+        if delay_s is not None and not (math.isfinite(delay_s) and delay_s >= 0):
+            raise InputError(f"delay: found {delay_s!r}; expected seconds, not negative", where=self.where)
+        for name, value in (("loss", loss), ("duplication", duplication)):
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise InputError(f"{name}: found {value!r}; expected a probability from 0 to 1", where=self.where)
 
     def _check_operations(self) -> None:
         last = 0.0
@@ -213,7 +211,7 @@ class Schedule:
             raise InputError(f'group "{one_line(group)}" of {replica} has a begin and no end', where=self.where)
 
     def is_down(self, sender: str, receiver: str, t: float) -> bool:
-        """Whether a message from `sender` to `receiver` at `t` is lost to an outage."""
+        """Returns whether a message from `sender` to `receiver` at `t` is lost to an outage."""
         return any(o.t0 <= t < o.t1 and o.cuts(sender, receiver) for o in self.outages)
 
 
@@ -224,51 +222,24 @@ def check_path(path: str, where: str) -> None:
 
 
 def read_schedule(path: str | Path, **world: Any) -> Schedule:
-    """A schedule from a CSV with a header or from JSON lines: `t,replica,op,path[,to][,size][,content][,group]`.
+    """Reads a schedule from a CSV file with a header or from JSON lines: `t,replica,op,path[,to][,size][,content][,group]`.
 
-    `content` is the text that a write or an append adds: its bytes are the size, and a `size` beside it must agree. `world` as for
-    `Schedule`.
+    `content` is the text that a write or an append adds. Its bytes are the size, and a `size` beside it must agree. `world` holds
+    further fields of `Schedule`.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read as UTF-8 text ({one_line(str(error))})", where=str(path)) from None
-    rows = _json_rows(path, text) if path.suffix == ".jsonl" else list(csv.DictReader(text.splitlines()))
-    operations = [_operation(row, f"{path}:{line}") for line, row in enumerate(rows, 1 if path.suffix == ".jsonl" else 2)]
+    table = read_table(path, _COLUMNS, format="jsonl" if ".jsonl" in path.suffixes else "csv")
+    operations = []
+    columns = (table[column.name].tolist() for column in _COLUMNS)
+    for row, (t, replica, op, name, to, size, content, group) in enumerate(zip(*columns, strict=True)):
+        measured = len(content.encode()) if content else DEFAULT_BYTES
+        if content and size not in (NO_SIZE, measured):
+            raise table.error(row, f"found {size} beside a content of {measured} bytes; expected these, or no size", "size")
+        operations.append(Operation(t, replica, op, name, to, measured if size == NO_SIZE else size, group))
     found = tuple(dict.fromkeys(op.replica for op in operations))
     return Schedule(replicas=world.pop("replicas", found), operations=tuple(operations), where=str(path), **world)
 
 
-def _json_rows(path: Path, text: str) -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = []
-    for line, one in enumerate(text.splitlines(), 1):
-        try:
-            row = json.loads(one)
-        except (json.JSONDecodeError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise InputError(f'found "{one_line(one, 60)}"; expected a JSON object', where=f"{path}:{line}")
-        rows.append(row)
-    return rows
-
-
-def _operation(row: Mapping[str, Any], where: str) -> Operation:
-    def text(name: str) -> str:
-        return str(row.get(name) or "")
-
-    content = row.get("content") or None
-    try:
-        given = row.get("size")
-        measured = 1000 if content is None else len(str(content).encode("utf-8", "surrogatepass"))
-        t, size = float(row["t"]), measured if given in (None, "") else int(given)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise InputError(f"found t={row.get('t')!r}, size={row.get('size')!r}; expected seconds and whole bytes", where=where) from None
-    if content is not None and size != measured:
-        raise InputError(f"size: found {size} beside a content of {measured} bytes; expected these, or no size", where=where)
-    return Operation(t, text("replica"), text("op"), text("path"), text("to"), size, text("group"))
-
-
 def horizon(operations: Iterable[Operation]) -> float:
-    """The time of the last operation, seconds; 0 when there is none."""
+    """Returns the time of the last operation in seconds, 0 when there is none."""
     return max((op.t for op in operations), default=0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from armillary.engine import Clock, Simulation
+from armillary.timing import Stopwatch
 
 from .protocol import HEADER_BYTES, Act, Content, Message, Node, SyncProtocol
 from .schedule import SERVER, Operation, Outage, Schedule, Spans, horizon
@@ -63,9 +63,9 @@ class _Host:
 
 
 class _Line:
-    """One direction of a link: what is sent is delayed, lost or doubled, in order but for the doubles; outages may catch it on the way.
+    """One direction of a link, which delays, loses or doubles what is sent, in order but for the doubles; outages may catch it on the way.
 
-    As `armillary.engine.Channel`, with the draws of a link's messages made in blocks: a hash for each was a third of a run.
+    It is `armillary.engine.Channel` with the draws of a link's messages made in blocks, because a hash for each was a third of a run.
     """
 
     BLOCK = 256
@@ -112,7 +112,7 @@ class _Line:
         sim.at(arrive, self._arrive, now, message)
 
     def _now(self, t: float) -> tuple[float, float, float]:
-        """Mean delay, loss and duplication at `t`; of several rows that hold then, the last counts."""
+        """Returns mean delay, loss and duplication at `t`; of several rows that hold then, the last counts."""
         delay, loss, double = self._delay, self._loss, self._double
         for one in self._weather:
             if one.t0 <= t < one.t1:
@@ -132,7 +132,7 @@ class _Line:
 class World:
     """One run of a schedule under a protocol; `step` is called after every event, for those who check invariants.
 
-    `run` lets the whole schedule pass. Step by step: `do` an operation now, `advance` time, `cut` and `mend` links, and `settle`.
+    `run` lets the whole schedule pass. To go step by step, `do` an operation now, `advance` time, `cut` and `mend` links, and `settle`.
     """
 
     def __init__(self, schedule: Schedule, protocol: SyncProtocol, step: Callable[[World], None] | None = None) -> None:
@@ -188,7 +188,7 @@ class World:
             self.step(self)
 
     def shows(self, replica: str, ops: tuple[int, ...]) -> None:
-        """The effects of these operations became visible at `replica`."""
+        """Notes that the effects of these operations became visible at `replica`."""
         bit = self._bit.get(replica, 0)
         for n in ops:
             act = self.truth.acts.get(n)
@@ -204,7 +204,7 @@ class World:
                 self._used[replica, op.to or op.path] = self.sim.now
 
     def do(self, op: Operation) -> None:
-        """A user acts now."""
+        """Lets a user act now."""
         number = self.done
         self.done += 1
         node = self.nodes[op.replica]
@@ -247,17 +247,18 @@ class World:
         self._used[op.replica, op.path] = self.sim.now
 
     def _was_dropped(self, node: Node, op: Operation, cold_s: float) -> bool:
-        """Whether the replica dropped the content: unused for so long, and known to be elsewhere."""
+        """Returns whether the replica dropped the content, because it was unused for long enough and is known to be elsewhere."""
         return self.sim.now - self._used.get((op.replica, op.path), 0.0) > cold_s and node.safe_elsewhere(op.path)
 
     def run(self) -> Outcome:
-        """Lets the schedule pass, then quiescence: all links up, 20 rounds, and what is in flight arrives."""
-        begun = time.perf_counter()
-        operations = self.schedule.operations
-        if operations:
-            self.sim.at(operations[0].t, self._next)
-        last = max([horizon(operations), *(o.t1 for o in self.schedule.outages if o.t1 < float("inf"))])
-        return self._settle(last + ROUND_S, begun)
+        """Lets the schedule pass, then brings all links up, makes 20 rounds, and lets what is in flight arrive."""
+        with Stopwatch() as watch:
+            operations = self.schedule.operations
+            if operations:
+                self.sim.at(operations[0].t, self._next)
+            last = max([horizon(operations), *(o.t1 for o in self.schedule.outages if o.t1 < float("inf"))])
+            trees = self._settle(last + ROUND_S)
+        return self._counted(trees, watch.seconds)
 
     def _next(self) -> None:
         operations = self.schedule.operations
@@ -276,14 +277,14 @@ class World:
         self.sim.run(until=end)
 
     def cut(self, a: str, b: str) -> None:
-        """The link between two nodes goes down, now."""
+        """Takes the link between two nodes down now."""
         for line in (self.lines[a, b], self.lines[b, a]):
             line.down.open(self.sim.now)
         self._note_away(a, b)
         self._link(a, b, False)
 
     def mend(self, a: str, b: str) -> None:
-        """The link comes up again, now."""
+        """Brings the link up again now."""
         for line in (self.lines[a, b], self.lines[b, a]):
             line.down.close(self.sim.now)
         for name in {a, b} - {SERVER}:
@@ -295,20 +296,22 @@ class World:
             self._away[name].open(self.sim.now)
 
     def settle(self) -> Outcome:
-        """All links up, 20 rounds, and what is in flight arrives; then all is counted."""
+        """Brings all links up, makes 20 rounds, lets what is in flight arrive, and counts."""
         for a, b in self.links:
             if self.lines[a, b].down.holds(self.sim.now) or self.lines[b, a].down.holds(self.sim.now):
                 self.mend(a, b)
-        return self._settle(self.sim.now + ROUND_S, time.perf_counter())
+        with Stopwatch() as watch:
+            trees = self._settle(self.sim.now + ROUND_S)
+        return self._counted(trees, watch.seconds)
 
-    def _settle(self, begin: float, clock: float) -> Outcome:
+    def _settle(self, begin: float) -> dict[str, Mapping[str, tuple[Content, ...]]]:
         for k in range(ROUNDS):
             self.sim.at(begin + k * ROUND_S, self._round)
         self._until(begin + (ROUNDS + 1) * ROUND_S)
         trees = {name: self.nodes[name].tree() for name in self.schedule.replicas}
         for name, tree in trees.items():
             self.truth.at_the_end(name, tree)
-        return self._counted(trees, time.perf_counter() - clock)
+        return trees
 
     def _round(self) -> None:
         for node in self.nodes.values():
@@ -346,7 +349,7 @@ class World:
 
 
 def simulate(schedule: Schedule, protocol: SyncProtocol, step: Callable[[World], None] | None = None) -> Outcome:
-    """What `schedule` comes to when its replicas are kept by `protocol`."""
+    """Returns what `schedule` comes to when `protocol` keeps its replicas."""
     return World(schedule, protocol, step).run()
 
 

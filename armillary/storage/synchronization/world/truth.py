@@ -1,10 +1,10 @@
 """What really happened: which operation was done in view of which, and what of it the replicas still show.
 
-The simulator, not the protocol, keeps this. An operation's *past* is what the acting replica showed of the file when its user acted,
-with everything that led to it. A write that a replica once showed and the protocol then replaced by itself is in nobody's past: no user
-decided against it. Seeing one file's newest version is not seeing a replica's other work, so no vector over replicas can stand for a
-past; only the operations directly in view are kept, and the closure is walked where it is asked for, back to the older operation's
-number and no further. What a write or delete replaced is marked once, when it is replaced.
+The simulator, not the protocol, keeps this. An operation's *past* is what the acting replica showed of the file when its user acted, with
+everything that led to it. A write that a replica once showed and the protocol then replaced by itself is in nobody's past, because no user
+decided against it. Seeing one file's newest version is not seeing a replica's other work, so no vector over replicas can stand for a past;
+only the operations directly in view are kept, and the closure is walked where it is asked for, back to the older operation's number and no
+further. What a write or delete replaced is marked once, when it is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Visible:
         self._many: dict[int, int] = {}
 
     def lines(self, node: Tracked) -> Container[int]:
-        """All of them, now."""
+        """Returns all of them now."""
         many = self._many
         for place in node.changed:
             now = node.contents(place)
@@ -55,7 +55,7 @@ class Truth:
         self.torn = 0
         self.conflicts = 0
         self.spurious = 0
-        #: The operations that a later one acted upon (renames do not count: they keep the content); with one, its whole past.
+        #: The operations that a later one acted upon (renames do not count, because they keep the content); with one, its whole past.
         self.superseded: set[int] = set()
         self._raised: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         self._renames: list[int] = []
@@ -89,11 +89,11 @@ class Truth:
                 todo.extend(self.direct[n])
 
     def ended(self, group: str) -> None:
-        """The author of the group is through with it."""
+        """Notes that the author of the group is through with it."""
         self._ended.add(group)
 
     def before(self, a: int, b: int) -> bool:
-        """Whether `b` was done in view of `a`."""
+        """Returns whether `b` was done in view of `a`."""
         if a >= b or (a not in self.superseded and self.acts[b].operation.op != "rename"):
             return False
         todo, met = [b], {b}
@@ -107,7 +107,7 @@ class Truth:
         return False
 
     def past(self, n: int) -> set[int]:
-        """All operations in view of which `n` was done."""
+        """Returns all operations in view of which `n` was done."""
         return set(_walk(self.direct[n], self.direct))
 
     def conflict(self, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
@@ -115,7 +115,7 @@ class Truth:
         pair = (min(mine, theirs), max(mine, theirs))
         if mine != theirs and pair not in self._raised:
             self._raised.add(pair)
-            # The rename of a file with two versions moves both: that act is no order between them.
+            # The rename of a file with two versions moves both, so that act does not order them.
             both = set(mine) & set(theirs)
             a, b = ([n for n in ops if n not in both] for ops in (mine, theirs))
             self.conflicts += 1
@@ -125,14 +125,14 @@ class Truth:
         return all(any(n == other or self.before(n, other) for other in others) for n in ops)
 
     def is_stale(self, shown: Iterable[Shown]) -> bool:
-        """Whether someone has replaced or deleted, in view of it, one of the versions that are shown."""
+        """Returns whether someone has replaced or deleted, in view of it, one of the versions that are shown."""
         return any(
             version.content is not None and any(n in self.superseded and self.acts[n].operation.op in _WRITES for n in version.ops)
             for version in shown
         )
 
     def read(self, replica: str, node: Node) -> None:
-        """A user of `replica` looks around: counts the groups of others that are there in part.
+        """Counts the groups of others that are there in part when a user of `replica` looks around.
 
         A group that was seen whole here is not asked for again before the end.
         """
@@ -153,7 +153,7 @@ class Truth:
                 self.torn += seen > 0
 
     def at_the_end(self, replica: str, tree: Tree) -> None:
-        """The same for all groups of others, on the tree that is left."""
+        """Counts the torn groups of others on the tree that is left."""
         lines = _lines(tree)
         for name, members in self.groups.items():
             if self.acts[members[0]].operation.replica != replica:
@@ -167,7 +167,7 @@ class Truth:
         return seen > 0 and (seen < len(live) or group not in self._ended)
 
     def concurrent_pairs(self) -> int:
-        """Pairs of writes and deletes on two replicas that set out from a common version, or from none on one path, unordered."""
+        """Counts unordered pairs of writes and deletes on two replicas that set out from a common version, or from none on one path."""
         families: dict[int | str, list[int]] = defaultdict(list)
         for n, act in self.acts.items():
             if act.operation.op in _ENDS:
@@ -187,20 +187,20 @@ class Truth:
         return len(self.lost(trees))
 
     def lost(self, trees: Iterable[Tree]) -> list[int]:
-        """Their numbers."""
+        """Returns their numbers."""
         shown: set[int] = set().union(*(_lines(tree) for tree in trees))
         gone = (n for n in self.acts if n not in shown and n not in self.superseded)
         return [n for n in gone if self.acts[n].operation.op in _WRITES]
 
     def resurrected(self, trees: Iterable[Tree]) -> int:
-        """Contents shown somewhere whose every line was deleted in view of it, and that no other operation kept alive.
+        """Counts contents shown somewhere whose every line was deleted in view of it, and that no other operation kept alive.
 
         A delete at a path from which the content had been renamed away is one of another file.
         """
         return len(self.revenants(trees))
 
     def revenants(self, trees: Iterable[Tree]) -> list[tuple[int, ...]]:
-        """Their lines."""
+        """Returns their lines."""
         shown = {content.lines for tree in trees for versions in tree.values() for content in versions}
         doubtful = sorted(lines for lines in shown if lines and self.superseded.issuperset(lines))
         if not doubtful:
@@ -223,7 +223,7 @@ class Truth:
         return found
 
     def _came_back(self, lines: tuple[int, ...], children: Mapping[int, list[int]], at_path: Mapping[str, list[int]]) -> bool:
-        """Whether some delete saw all of `lines` while nothing of its file was written or renamed beside or after it."""
+        """Returns whether some delete saw all of `lines` while nothing of its file was written or renamed beside or after it."""
         for d in sorted(_walk([max(lines)], children)):
             if self.acts[d].operation.op == "delete":
                 past = self.past(d)
@@ -235,14 +235,14 @@ class Truth:
         return False
 
     def _was_moved_away(self, tip: int, d: int, past: set[int]) -> bool:
-        """Whether in the view of delete `d` the content had been renamed to another path than the one deleted."""
+        """Returns whether in the view of delete `d` the content had been renamed to another path than the one deleted."""
         renames = [n for n in past if self.acts[n].operation.op == "rename" and self.before(tip, n)]
         names = {self.acts[n].operation.to for n in renames if not any(self.before(n, m) for m in renames)}
         return bool(names) and self.acts[d].operation.path not in names
 
     @staticmethod
     def divergence(trees: Sequence[Tree]) -> int:
-        """Bytes of the versions that some replicas show under a path and others do not, once for each that does not."""
+        """Returns the bytes of versions that some replicas show under a path and others do not, once for each that does not."""
         holders: dict[tuple[str, Content], int] = defaultdict(int)
         for tree in trees:
             for path, versions in tree.items():
@@ -251,7 +251,7 @@ class Truth:
         return sum(max(content.size, 1) * (len(trees) - many) for (_, content), many in holders.items())
 
     def duplicates(self, trees: Iterable[Tree]) -> int:
-        """The most extra names in one tree under which it shows one and the same content, and that no user chose last."""
+        """Returns the most extra names in one tree under which it shows one and the same content, and that no user chose last."""
         most = 0
         chosen: dict[tuple[int, ...], set[str]] = {}
         children: dict[int, list[int]] = {}
@@ -271,7 +271,7 @@ class Truth:
         return most
 
     def _chosen_names(self, tip: int, children: Mapping[int, list[int]]) -> set[str]:
-        """Where users put this file last: concurrent renames give it two names, and that is nobody's mistake."""
+        """Returns where users put this file last; concurrent renames give it two names, and that is nobody's mistake."""
         kin = set(_walk({*self.past(tip), tip}, children))
         renames = [n for n in self._renames if n in kin]
         last = {self.acts[n].operation.to for n in renames if not any(self.before(n, m) for m in renames)}
@@ -279,7 +279,7 @@ class Truth:
 
 
 def _walk(start: Iterable[int], edges: Mapping[int, Iterable[int]]) -> Iterator[int]:
-    """All that can be reached, the start too."""
+    """Returns all that can be reached, the start too."""
     met = set(start)
     todo = list(met)
     while todo:
@@ -296,7 +296,7 @@ def _lines(tree: Tree) -> set[int]:
 
 
 def copies(nodes: Iterable[Node]) -> int:
-    """The most versions beyond the first that one replica shows beside each other, or under names of conflicted copies."""
+    """Returns the most versions beyond the first that one replica shows side by side, or under names of conflicted copies."""
     most = 0
     for node in nodes:
         tree = node.tree()
