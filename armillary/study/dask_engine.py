@@ -1,4 +1,9 @@
-"""Units on a Dask cluster: the user's own scheduler, or two local workers with `--engine dask`."""
+"""Units on a Dask cluster: the user's own scheduler, or two local workers with `--engine dask`.
+
+A Dask scheduler runs whatever reaches it, so the local one speaks TLS with credentials that are made for it, live in memory and end with
+it: another user of this machine cannot give it work. At an address of the user's own (`tcp://…`, `tls://…`) the user answers for who may
+reach it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from armillary import extras
 from armillary.errors import InputError
 from armillary.study.execute import execute
 from armillary.study.plan import Recipe
@@ -26,7 +32,7 @@ class Dask:
         if self.address != "dask":
             self._client().close()
         else:
-            _distributed()
+            _temporary()
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[tuple[Unit, Report | None]]:
         """Runs shared units wherever there is room, then exclusive ones where a worker offers `exclusive`, one at a time else."""
@@ -45,23 +51,26 @@ class Dask:
             client.close()
 
     def _client(self) -> Any:
-        Client, LocalCluster = _distributed()
+        client, local_cluster = _distributed()
         if self.address == "dask":
-            cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
-            return Client(cluster, set_as_default=False)
+            cluster = local_cluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", security=_temporary())
+            return client(cluster, set_as_default=False)
         try:
-            return Client(self.address, timeout=ANSWER_S, set_as_default=False)
+            return client(self.address, timeout=ANSWER_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             why = f"no Dask scheduler answered within {ANSWER_S} s ({type(error).__name__})"
             raise InputError(f"--engine {self.address}: {why}") from None
 
 
 def _distributed() -> tuple[Any, Any]:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise InputError('--engine dask: Dask is not installed (pip install "armillary[dask]")') from None
-    return Client, LocalCluster
+    found = extras.need("distributed")
+    return found.Client, found.LocalCluster
+
+
+def _temporary() -> Any:
+    """Credentials for a cluster of this process alone."""
+    extras.need("cryptography")
+    return extras.need("distributed.security").Security.temporary()
 
 
 def _stream(

@@ -489,8 +489,16 @@ class Result:
 
         return plots.dots(self, metric or self.metrics[0])
 
+    def csv(self) -> str:
+        """Every value as CSV. Texts that a spreadsheet would take for a formula begin with an apostrophe."""
+        import polars as pl
+
+        texts = pl.col(pl.String)
+        formula = texts.str.contains(r"^[=+\-@\t\r]")
+        return self.table().with_columns(pl.when(formula).then("'" + texts).otherwise(texts).name.keep()).write_csv()
+
     def _write_csv(self, path: Path) -> None:
-        self.table().write_csv(path)
+        path.write_text(self.csv(), encoding="utf-8")
 
     def _write_parquet(self, path: Path) -> None:
         self.table().write_parquet(path)

@@ -4,7 +4,7 @@
     zensical build --strict                # the site, into site/
 
 A line `<!-- armillary:WHAT ARENA -->` in a page stands for something generated: `verdicts` and `plot` of an arena's
-record, the `questions` of all arenas, an `example` file.
+record, the `questions` of all arenas, an `example` file, the `times` to an answer.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def _generated(what: str, path: str | None, arenas: dict[str, Arena], homes: dic
     known = records.records()
     if what == "questions":
         return recorded.questions(arenas, known, homes)
+    if what == "times":
+        return recorded.times(DOCS / "time_to_answer.json")
     if what == "example":
         return f"```python title=\"{path}\"\n{(DOCS.parent / 'examples' / (path or '')).read_text(encoding='utf-8')}```"
     arena = arenas[path or ""]

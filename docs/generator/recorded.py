@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from armillary import catalogue
@@ -134,3 +136,12 @@ def _marks(record: Record | None, name: str) -> str:
 
 def _anchor(name: str) -> str:
     return "claims-" + re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+def times(file: Path) -> str:
+    """How long every arena takes to answer, as `benchmarks/time_to_answer.py` wrote it."""
+    lines = ["| arena | cases | units | seconds |", "|---|---:|---:|---:|"]
+    for path, found in json.loads(file.read_text(encoding="utf-8")).items():
+        few = found["cases"] if found["cases"] == found["of"] else f"{found['cases']} of {found['of']}"
+        lines.append(f"| {path} | {few} | {found['units']:,} | {found['seconds']:g} |")
+    return "\n".join(lines)

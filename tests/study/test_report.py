@@ -85,7 +85,14 @@ def test_hostile_names_are_only_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "&lt;script&gt;alert(1)" in text
     for script in tree.iter("script"):
         if script.get("type") == "application/json":
-            json.loads("".join(script.itertext()))
+            assert "<script" not in str(json.loads("".join(script.itertext()))), "Plotly would make elements of it"
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    (tmp_path / "=1+1.txt").write_text("1\n2\n")
+    result = armillary.compare("outside/draws", work=tmp_path / "=1+1.txt", techniques=["plain"], repeats=1, store=tmp_path / "s.db")
+    rows = result.write(tmp_path / "r.csv").read_text().splitlines()
+    assert all(",'=1+1.txt," in row for row in rows[1:])
 
 
 def test_two_thousand_units_stay_under_six_megabytes(tmp_path: Path) -> None:

@@ -80,12 +80,22 @@ class _Plots:
             return ""
         self.count += 1
         name = f"plot{self.count}"
-        data = json.dumps(json.loads(figure.to_json()), separators=(",", ":")).replace("<", "\\u003c")
+        data = json.dumps(_plain(json.loads(figure.to_json())), separators=(",", ":")).replace("<", "\\u003c")
         said = _e((figure.layout.title.text or "").replace("<br>", " "))
         height = f' style="height:{int(figure.layout.height)}px"' if figure.layout.height else ""
         below = f"<details><summary>As a table</summary>{_table(columns, rows)}</details>" if columns else ""
         holder = f'<div class="plot" id="{name}" role="img" aria-label="{said}"{height}></div>'
         return f'{holder}<script type="application/json" id="{name}-data">{data}</script>{below}'
+
+
+def _plain(value: Any) -> Any:
+    """A figure whose texts are only text: Plotly would make links of what looks like one in a name."""
+    if isinstance(value, str):
+        escaped = value.replace("<", "&lt;")
+        return escaped.replace("&lt;br>", "<br>").replace("&lt;extra>&lt;/extra>", "<extra></extra>")
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _opening(result: Result) -> str:
@@ -285,7 +295,7 @@ def _environment(result: Result) -> str:
 
 def _everything(result: Result) -> str:
     table = result.table()
-    link = _data(_zipped(table.write_csv().encode()))
+    link = _data(_zipped(result.csv().encode()))
     name = result.arena.path.replace("/", "-")
     columns = ("technique", "case", "repeat", "metric", "kind", "value", "noisy")
     shown = table.filter(table["metric"].is_not_null()).head(MOST_ROWS).select(columns)
