@@ -45,7 +45,7 @@ def main(wanted: list[str]) -> None:
             begun = re.search(r"([\d,]+) techniques? on (?:(\d+) of )?([\d,]+) cases?, ([\d,]+) units?", said)
             units = sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) units? (?:to run|more)", said))
             chosen, every = (begun[2] or begun[3], begun[3]) if begun else ("?", "?")
-            known[path] = {"cases": chosen, "of": every, "units": units, "seconds": round(seconds, 1), "cores": len(os.sched_getaffinity(0))}
+            known[path] = {"cases": chosen, "of": every, "units": units, "seconds": round(seconds, 1), "cores": os.cpu_count()}
             print(f"{path:<28}{chosen:>4} of {every:>4} cases{units:>6} units{seconds:>8.1f} s", flush=True)
             TARGET.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 

@@ -1,8 +1,6 @@
 from .alignment import aligned as aligned
-from .clock import Elapsed as Elapsed
 from .clock import stream as stream
 from .clock import synchronise as synchronise
-from .clock import timed as timed
 from .exact import frexp as frexp
 from .exact import int8_matmul as int8_matmul
 from .exact import ldexp as ldexp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ from xml.parsers import expat
 import numpy as np
 
 from armillary.cluster.fields import Reads, bad
-from armillary.cluster.traces import cell, columns_of, named_file, rows_of
+from armillary.cluster.traces import named_file, table_of
 from armillary.cluster.units import shown
+from armillary.files import Column
 
 MOST_EDGES = 5_000_000
 _LARGEST_FILE = 1 << 30
+#: The names of two vertices, and the texts of their rate and latency, which may be empty.
+Edge = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +57,27 @@ def read_edges(found: object, context: dict[str, Any] | None) -> EdgeList:
     path = named_file(found, context)
     if path.stat().st_size > _LARGEST_FILE:
         raise bad(f"{path.name}: larger than 1 GiB")
-    rows = _graphml(path) if path.suffix.lower() in (".graphml", ".xml") else _csv(path)
+    rows, place = _graphml(path) if path.suffix.lower() in (".graphml", ".xml") else _csv(path)
     index: dict[str, int] = {}
     us: list[int] = []
     vs: list[int] = []
     rates: list[float] = []
     latencies: list[float] = []
-    for line, a, b, rate, latency in rows:
+    for row, (a, b, rate, latency) in enumerate(rows):
         if not a or not b or a == b:
-            raise bad(f"{path.name}:{line}: found {shown(a)} to {shown(b)}; expected two different vertices")
-        if len(us) >= MOST_EDGES:
-            raise bad(f"{path.name}:{line}: more than {MOST_EDGES:,} edges")
+            raise bad(f"{place(row)}: found {shown(a)} to {shown(b)}; expected two different vertices")
+        if row >= MOST_EDGES:
+            raise bad(f"{place(row)}: more than {MOST_EDGES:,} edges")
         us.append(index.setdefault(a, len(index)))
         vs.append(index.setdefault(b, len(index)))
-        rates.append(_quantity(path, line, "rate", rate, Reads("rate")))
-        latencies.append(_quantity(path, line, "latency", latency, Reads("time", or_equal=True)))
+        for name, text, reads, kept in (
+            ("rate", rate, Reads("rate"), rates),
+            ("latency", latency, Reads("time", or_equal=True), latencies),
+        ):
+            try:
+                kept.append(_quantity(text, reads))
+            except ValueError as error:
+                raise bad(f"{place(row)}: {name}: {error}") from None
     if not us:
         raise bad(f"{path.name}: no edges")
     u, v = np.array(us, np.int32), np.array(vs, np.int32)
@@ -79,24 +88,19 @@ def read_edges(found: object, context: dict[str, Any] | None) -> EdgeList:
     return EdgeList(path, tuple(index), u, v, r, late, digest.hexdigest())
 
 
-def _quantity(path: Path, line: int, name: str, text: str, reads: Reads) -> float:
+def _quantity(text: str, reads: Reads) -> float:
     if not text:
         return float("nan")
     bare: object = text
     with contextlib.suppress(ValueError):
         bare = float(text)
-    try:
-        return float(reads.value(bare))
-    except Exception as error:
-        raise bad(f"{path.name}:{line}: {name}: {error}") from None
+    return float(reads.value(bare))
 
 
-def _csv(path: Path) -> Iterator[tuple[int, str, str, str, str]]:
-    rows = rows_of(path)
-    at = columns_of(path, rows, {"from": True, "to": True, "rate": False, "latency": False})
-    for line, row in rows:
-        rate, latency = (cell(path, line, row, at[name]) if name in at else "" for name in ("rate", "latency"))
-        yield line, cell(path, line, row, at["from"]), cell(path, line, row, at["to"]), rate, latency
+def _csv(path: Path) -> tuple[Iterable[Edge], Callable[[int], str]]:
+    names = [Column(name, "str") for name in ("from", "to")]
+    table = table_of(path, [*names, *(Column(name, "str", default="") for name in ("rate", "latency"))], may_be_empty=True)
+    return zip(*(table[name] for name in ("from", "to", "rate", "latency"))), lambda row: str(table.error(row, "").where)
 
 
 class _GraphMl:
@@ -105,7 +109,8 @@ class _GraphMl:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.keys: dict[str, str] = {}
-        self.edges: list[tuple[int, str, str, str, str]] = []
+        self.edges: list[Edge] = []
+        self.lines: list[int] = []
         self.open: dict[str, str] | None = None
         self.data_name, self.text, self.depth = "", "", 0
         self.parser = expat.ParserCreate()
@@ -143,13 +148,14 @@ class _GraphMl:
             self.data_name = ""
         elif tag == "edge" and self.open is not None:
             e = self.open
-            self.edges.append((self.parser.CurrentLineNumber, e["from"], e["to"], e.get("rate", ""), e.get("latency", "")))
+            self.edges.append((e["from"], e["to"], e.get("rate", ""), e.get("latency", "")))
+            self.lines.append(self.parser.CurrentLineNumber)
             self.open = None
             if len(self.edges) > MOST_EDGES:
                 raise bad(f"{self.path.name}: more than {MOST_EDGES:,} edges")
 
 
-def _graphml(path: Path) -> Iterator[tuple[int, str, str, str, str]]:
+def _graphml(path: Path) -> tuple[Iterable[Edge], Callable[[int], str]]:
     document = _GraphMl(path)
     try:
         with path.open("rb") as file:
@@ -158,4 +164,4 @@ def _graphml(path: Path) -> Iterator[tuple[int, str, str, str, str]]:
         raise bad(f"{path.name}:{error.lineno}: not well-formed XML") from None
     except OSError as error:
         raise bad(f"{path.name}: {error.strerror}") from None
-    yield from document.edges
+    return document.edges, lambda row: f"{path}:{document.lines[row]}"

@@ -7,19 +7,22 @@ benchmark (`# OSU MPI Latency Test`, with size and one-way µs).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic_core import PydanticCustomError
 
-from armillary.cluster.traces import MOST_ROWS, cell, columns_of, lines_of, number_in, rows_of
 from armillary.cluster.units import write
-from armillary.errors import InputError, unknown
+from armillary.errors import InputError, one_line, unknown
+from armillary.files import Column, read_head, read_lines, read_table
 
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster
+
+#: The most lines of a benchmark's output.
+MOST_LINES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -76,48 +79,38 @@ def _bare(name: str) -> str:
 def fit_classes(path: str | Path) -> list[Fitted]:
     """α and β of each link class of a file, by name."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError("no such file", where=str(path))
-    try:
-        rows = _osu(path) if _is_osu(path) else _csv(path)
-    except PydanticCustomError as error:
-        raise InputError(str(error)) from None
+    rows = _osu(path) if read_head(path).lstrip().startswith(b"#") else _csv(path)
     return [_fitted(path, name, np.array(points)) for name, points in sorted(rows.items())]
 
 
-def _is_osu(path: Path) -> bool:
-    return next(iter(lines_of(path)), "").lstrip().startswith("#")
-
-
 def _csv(path: Path) -> dict[str, list[tuple[float, float]]]:
-    rows = rows_of(path)
-    at = columns_of(path, rows, {"bytes": True, "seconds": False, "us": False, "class": False, "link": False})
-    named = at.get("class", at.get("link"))
-    unit = "seconds" if "seconds" in at else "us"
-    if unit not in at:
+    times = [Column(unit, least=0, optional=True) for unit in ("seconds", "us")]
+    names = [Column(name, "str", default="") for name in ("class", "link")]
+    table = read_table(path, [Column("bytes", least=0), *times, *names], format="csv")
+    if "seconds" not in table and "us" not in table:
         raise InputError("no column seconds or us", where=f"{path}:1")
+    seconds = table["seconds"] if "seconds" in table else table["us"] * 1e-6
     found: dict[str, list[tuple[float, float]]] = {}
-    for count, (line, row) in enumerate(rows):
-        if count >= MOST_ROWS:
-            raise InputError(f"more than {MOST_ROWS:,} rows", where=str(path))
-        size = number_in(path, line, "bytes", cell(path, line, row, at["bytes"]))
-        time = number_in(path, line, unit, cell(path, line, row, at[unit])) * (1e-6 if unit == "us" else 1.0)
-        name = "link" if named is None else cell(path, line, row, named)
-        found.setdefault(name or "link", []).append((size, time))
+    for size, time, of_class, link in zip(table["bytes"], seconds, table["class"], table["link"]):
+        found.setdefault(of_class or link or "link", []).append((float(size), float(time)))
     return found
 
 
 def _osu(path: Path) -> dict[str, list[tuple[float, float]]]:
     found: list[tuple[float, float]] = []
-    for line, text in enumerate(lines_of(path), 1):
+    for line, text in read_lines(path, most=MOST_LINES):
         words = text.split()
         if not words or words[0].startswith("#"):
             if "Bandwidth" in text and "Latency" not in text:
                 raise InputError("an OSU bandwidth test; expected the latency test", where=f"{path}:{line}")
             continue
-        if len(words) < 2:
-            raise InputError(f'found "{text.strip()[:60]}"; expected a size and microseconds', where=f"{path}:{line}")
-        found.append((number_in(path, line, "size", words[0]), number_in(path, line, "latency", words[1]) * 1e-6))
+        try:
+            size, microseconds = (float(word) for word in words[:2])
+        except ValueError:
+            size = microseconds = math.nan
+        if not (0 <= size < math.inf and 0 <= microseconds < math.inf):
+            raise InputError(f'found "{one_line(text, 60)}"; expected a size and microseconds', where=f"{path}:{line}")
+        found.append((size, microseconds * 1e-6))
     return {"link": found} if found else {}
 
 

@@ -7,13 +7,9 @@ which becomes the mean rate of each 100 ms. The last value holds as long as the 
 
 from __future__ import annotations
 
-import csv
 import datetime
 import hashlib
-import itertools
-import math
-from array import array
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +19,13 @@ import numpy as np
 from armillary.cluster.fields import Reads, bad
 from armillary.cluster.units import CURRENCIES, shown
 from armillary.errors import InputError, one_line
+from armillary.files import Column, Table, column_names, read_table
 
 MOST_ROWS = 10_000_000
-_LONGEST_LINE = 10_000
 _PACKET_BYTES = 1500
 _MAHIMAHI_BIN_MS = 100
+#: The table that was read, and its times, values and latencies (NaN if there are none).
+Rows = tuple[Table, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +97,8 @@ def read_trace(found: object, kind: str, context: dict[str, Any] | None) -> Trac
         name = found.get("trace")
         gaps = float(Reads("time").value(found["gaps"])) if "gaps" in found else gaps
     path = named_file(name, context)
-    rows = _mahimahi(path) if path.suffix in (".up", ".down") else _csv(path, kind)
-    return _gathered(path, kind, gaps, rows)
+    rows, unit = _mahimahi(path) if path.suffix in (".up", ".down") else _csv(path, kind)
+    return _checked(path, kind, gaps, rows, unit)
 
 
 def named_file(name: object, context: dict[str, Any] | None) -> Path:
@@ -117,131 +115,57 @@ def named_file(name: object, context: dict[str, Any] | None) -> Path:
     return path
 
 
-def _gathered(path: Path, kind: str, gaps: float, rows: Iterator[tuple[int, float, float, float, str]]) -> Trace:
-    times, values, latencies, unit = array("d"), array("d"), array("d"), ""
-    for line, time, value, latency, named in rows:
-        if times and time <= times[-1]:
-            raise bad(f"{path.name}:{line}: the time does not increase; expected a later time than in the line before")
-        if times and time - times[-1] > gaps:
-            raise bad(
-                f"{path.name}:{line}: a gap of {time - times[-1]:.0f} s; expected at most {gaps:.0f} s (set gaps if this is intended)"
-            )
-        if len(times) >= MOST_ROWS:
-            raise bad(f"{path.name}:{line}: more than {MOST_ROWS:,} rows")
-        unit = named
-        times.append(time)
-        values.append(value)
-        latencies.append(latency)
-    if len(times) < 2:
-        raise bad(f"{path.name}: {len(times)} rows; expected at least 2")
-    t, v, late = np.frombuffer(times), np.frombuffer(values), np.frombuffer(latencies)
-    with_latency = None if np.isnan(late).all() else late
+def _checked(path: Path, kind: str, gaps: float, rows: Rows, unit: str) -> Trace:
+    table, t, v, late = rows
+    if len(t) < 2:
+        raise bad(f"{path}: {len(t)} rows; expected at least 2")
+    wide = np.flatnonzero(np.diff(t) > gaps)
+    if len(wide):
+        gap = t[wide[0] + 1] - t[wide[0]]
+        raise bad(str(table.error(int(wide[0]) + 1, f"a gap of {gap:.0f} s; expected at most {gaps:.0f} s (set gaps if this is intended)")))
     digest = hashlib.sha256()
     for part in (unit.encode(), t.tobytes(), v.tobytes(), late.tobytes(), repr(gaps).encode()):
         digest.update(part)
-    return Trace(kind, path, t, v, unit, float(2 * t[-1] - t[-2]), with_latency, gaps, digest.hexdigest())
+    return Trace(kind, path, t, v, unit, float(2 * t[-1] - t[-2]), None if np.isnan(late).all() else late, gaps, digest.hexdigest())
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file, one at a time; an unreasonably long line is an error."""
+def table_of(path: Path, columns: Sequence[Column], **how: Any) -> Table:
+    """The table in a CSV file that a cluster file names; what is wrong with it is a fault of the field that names it."""
     try:
-        with path.open("r", encoding="utf-8-sig", newline="") as file:
-            for number in itertools.count(1):
-                line = file.readline(_LONGEST_LINE + 1)
-                if not line:
-                    return
-                if len(line) > _LONGEST_LINE:
-                    raise bad(f"{path.name}:{number}: a line longer than {_LONGEST_LINE:,} characters")
-                yield line
-    except UnicodeDecodeError:
-        raise bad(f"{path.name}: not UTF-8 text") from None
-    except OSError as error:
-        raise bad(f"{path.name}: {error.strerror}") from None
+        return read_table(path, columns, format="csv", row_limit=MOST_ROWS, **how)
+    except InputError as error:
+        raise bad(str(error)) from None
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The (line number, stripped cells) of the rows of a CSV that are not empty."""
-    try:
-        for number, row in enumerate(csv.reader(lines_of(path), strict=True), 1):
-            if row and any(cell.strip() for cell in row):
-                yield number, [cell.strip() for cell in row]
-    except csv.Error as error:
-        raise bad(f"{path.name}: not a CSV file ({error})") from None
-
-
-def columns_of(path: Path, rows: Iterator[tuple[int, list[str]]], wanted: dict[str, bool]) -> dict[str, int]:
-    """The position of each wanted column (name -> required) in the header."""
-    _, header = next(rows, (1, []))
-    names = [cell.lower() for cell in header]
-    missing = [name for name, required in wanted.items() if required and name not in names]
-    if missing:
-        raise bad(f"{path.name}:1: no column {', '.join(missing)}; found {one_line(', '.join(header), 120) or 'an empty file'}")
-    return {name: names.index(name) for name in wanted if name in names}
-
-
-def number_in(path: Path, line: int, name: str, text: str, low: float = 0.0) -> float:
-    """A finite number of at least `low` in one cell."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < low:
-        raise bad(f"{path.name}:{line}: {name}: found {shown(text)}; expected a number of at least {low:g}")
-    return value
-
-
-def cell(path: Path, line: int, row: list[str], at: int) -> str:
-    """One cell of a row; a row that is too short is an error."""
-    if at >= len(row):
-        raise bad(f"{path.name}:{line}: found {len(row)} columns; expected at least {at + 1}")
-    return row[at]
-
-
-def _csv(path: Path, kind: str) -> Iterator[tuple[int, float, float, float, str]]:
-    rows = rows_of(path)
+def _csv(path: Path, kind: str) -> tuple[Rows, str]:
     if kind == "bandwidth":
-        at = columns_of(path, rows, {"time_s": True, "bandwidth_mbps": True, "latency_ms": False})
-        for line, row in rows:
-            time = number_in(path, line, "time_s", cell(path, line, row, at["time_s"]))
-            rate = number_in(path, line, "bandwidth_mbps", cell(path, line, row, at["bandwidth_mbps"])) * 1e6 / 8
-            late = number_in(path, line, "latency_ms", cell(path, line, row, at["latency_ms"])) / 1e3 if "latency_ms" in at else math.nan
-            yield line, time, rate, late, "B/s"
-        return
-    header = next(rows, (1, []))[1]
-    names = [cell.lower() for cell in header]
-    value_names = ["g_per_kwh"] if kind == "carbon" else [n for n in names if n.endswith("_per_kwh") and n[:-8].upper() in CURRENCIES]
-    if "time" not in names or not value_names or value_names[0] not in names:
-        wanted = "time and g_per_kwh" if kind == "carbon" else "time and eur_per_kwh (or another ISO currency)"
-        raise bad(f"{path.name}:1: found the columns {one_line(', '.join(header), 120) or '(none)'}; expected {wanted}")
-    name = value_names[0]
+        time = Column("time_s", unit="seconds", least=0, increasing=True)
+        table = table_of(path, [time, Column("bandwidth_mbps", least=0), Column("latency_ms", least=0, optional=True)])
+        late = table["latency_ms"] / 1e3 if "latency_ms" in table else np.full(table.rows, np.nan)
+        return (table, table["time_s"], table["bandwidth_mbps"] * 1e6 / 8, late), "B/s"
+    name = "g_per_kwh" if kind == "carbon" else _price_column(path)
     unit = "g/kWh" if kind == "carbon" else f"{name[:-8].upper()}/kWh"
-    when, what, low = names.index("time"), names.index(name), 0.0 if kind == "carbon" else -1e6
-    for line, row in rows:
-        text = cell(path, line, row, when)
-        try:
-            time = seconds(text)
-        except (InputError, ValueError, OverflowError):
-            raise bad(f'{path.name}:{line}: time: found {shown(text)}; expected ISO 8601 such as "2024-01-31T12:00Z"') from None
-        yield line, time, number_in(path, line, name, cell(path, line, row, what), low), math.nan, unit
+    table = table_of(path, [Column("time", "datetime", increasing=True), Column(name, least=0 if kind == "carbon" else -1e6)])
+    # Microseconds since 1970 are exact as floating-point numbers.
+    times = table["time"].astype("datetime64[us]").astype(np.int64) / 1e6
+    return (table, times, table[name], np.full(table.rows, np.nan)), unit
 
 
-def _mahimahi(path: Path) -> Iterator[tuple[int, float, float, float, str]]:
-    counted, at, last, line = 0, 0, 0, 0
-    for line, text in enumerate(lines_of(path), 1):
-        if not text.strip():
-            continue
-        ms = int(number_in(path, line, "ms", text.strip()))
-        if ms < last or ms > 10**9:
-            raise bad(f"{path.name}:{line}: found {ms} ms after {last} ms; expected milliseconds that do not fall, at most 1,000,000,000")
-        last = ms
-        while ms >= (at + 1) * _MAHIMAHI_BIN_MS:
-            yield line, *_bin(at, counted)
-            at, counted = at + 1, 0
-        counted += 1
-    if counted:
-        yield line, *_bin(at, counted)
+def _price_column(path: Path) -> str:
+    try:
+        names = [name.lower() for name in column_names(path, format="csv")]
+    except InputError as error:
+        raise bad(str(error)) from None
+    found = [name for name in names if name.endswith("_per_kwh") and name[:-8].upper() in CURRENCIES]
+    if not found:
+        columns = one_line(", ".join(names), 120)
+        raise bad(f"{path}:1: found the columns {columns}; expected time and eur_per_kwh (or another ISO currency)")
+    return found[0]
 
 
-def _bin(at: int, packets: int) -> tuple[float, float, float, str]:
+def _mahimahi(path: Path) -> tuple[Rows, str]:
+    table = table_of(path, [Column("ms", unit="milliseconds", least=0, most=10**9, not_decreasing=True)], header=False)
+    packets = np.bincount(table["ms"].astype(np.int64) // _MAHIMAHI_BIN_MS)
     width = _MAHIMAHI_BIN_MS / 1e3
-    return at * width, packets * _PACKET_BYTES / width, math.nan, "B/s"
+    times = np.arange(len(packets)) * width
+    return (table, times, packets * _PACKET_BYTES / width, np.full(len(packets), np.nan)), "B/s"

@@ -1,7 +1,7 @@
 """Columns as a reader declares them, and how their cells become numbers.
 
-A column says its name, its type and what its values must be. The cells of a block are converted and checked as a whole; only where
-something is wrong does anybody look for the row.
+A column says its name, its type and what its values must be. The cells of a block are converted and checked as a whole, and the row is
+looked for only if something is wrong.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Column:
     above: float | None = None
     #: The only values that it may have.
     choices: tuple[Any, ...] = ()
-    #: The file may have no such column; then the table has none either.
+    #: Whether the file may lack the column, in which case the table lacks it too.
     optional: bool = False
-    #: What empty cells become, and all cells where the file has no such column. None: an empty cell is refused.
+    #: The value of empty cells, and of all cells if the file has no such column. Without it, an empty cell is refused.
     default: Any = None
-    #: NaN and the infinities are refused.
+    #: Whether NaN and the infinities are refused.
     finite: bool = True
     not_decreasing: bool = False
     increasing: bool = False
@@ -134,7 +134,7 @@ class Conversion:
     _moments: bool | None = field(default=None)
 
     def convert(self, cells: pl.Series) -> pl.Series:
-        """The values of a block; `Fault` for the first cell that is wrong."""
+        """The values of a block; raises a `Fault` for the first cell that is wrong."""
         import polars as pl
 
         column = self.column
@@ -156,7 +156,7 @@ class Conversion:
         return values.rename(column.name)
 
     def filled(self, rows: int) -> pl.Series:
-        """The column of a file that has none."""
+        """The values of a column that the file lacks."""
         import polars as pl
 
         kinds: dict[str, Any] = {"int": pl.Int64, "str": pl.String, "bool": pl.Boolean, "datetime": pl.Datetime("ns")}
@@ -217,7 +217,7 @@ class Conversion:
         return values
 
     def _refused(self, cells: pl.Series) -> pl.Series:
-        """For cells of a type that does not fit; only empty ones are left to be judged by the default."""
+        """Refuses cells of a type that does not fit, unless all are empty, which is left to the default."""
         there = cells.is_not_null().arg_max() if len(cells) else None
         if there is not None and cells[there] is not None:
             raise Fault(there, self._message(there, cells))
@@ -332,7 +332,7 @@ def placed(
 
 
 def check_columns(columns: Sequence[Column]) -> None:
-    """Refuses columns that are declared twice or with bounds that make no sense: a defect of the caller."""
+    """Refuses columns that are declared twice or with bounds that make no sense, which are defects of the caller."""
     names = [name for column in columns for name in column.names]
     if len(set(names)) < len(names):
         raise ValueError(f"columns declared twice: {names}")

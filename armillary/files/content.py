@@ -1,4 +1,4 @@
-"""What a user's file is, before anybody reads it: that it can be read, and a digest of what it holds."""
+"""Checks that a user's file can be read, and computes a digest of its content, before a reader opens it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Delimited(Source):
         return self._names
 
     def _open(self, texts: Iterator[tuple[bytes, int]]) -> tuple[bytes, int]:
-        """Reads the header; the rest of the first block, and the number of its first line."""
+        """Reads the header; returns the rest of the first block and the number of its first line."""
         where = str(self.path)
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
             raise InputError(f"found {self.delimiter!r}; expected one ASCII character", where="delimiter")
@@ -73,7 +73,7 @@ class Delimited(Source):
             yield _Rows(self, block, line)
 
     def _texts(self) -> Iterator[tuple[bytes, int]]:
-        """(rows, number of the first line): blocks that end where a row does, though a quoted cell may hold line ends."""
+        """The (rows, number of the first line) of blocks that end where a row does, although a quoted cell may hold line ends."""
         rest, start = b"", 1
         for block, line in line_blocks(self.path, limit=self.limit, size=BLOCK_BYTES):
             if rest:
@@ -91,7 +91,7 @@ class Delimited(Source):
             yield rest, start
 
     def _rows(self, block: bytes, line: int) -> Iterator[tuple[int, list[str], int]]:
-        """(line, cells, lines up to its end) of each row, as Python's own reader has them; slow, and the judge of what is a row."""
+        """The (line, cells, lines up to its end) of each row, by Python's own reader, which is slow and decides what a row is."""
         csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))
         reader = csv.reader(io.StringIO(decoded(block, self.path, line), newline=""), delimiter=self.delimiter, strict=True)
         while True:
@@ -121,7 +121,7 @@ class Delimited(Source):
         return pl.DataFrame({name: [row[i] for row in rows] for name, i in self._at.items()}, schema=dict.fromkeys(self._at, pl.String))
 
     def _cells_by_polars(self, block: bytes, line: int) -> pl.DataFrame | None:
-        """The same, fast; None where the block has anything that makes rows hard to tell."""
+        """The result of `cells`, found fast, or None if something in the block makes rows hard to tell."""
         import polars as pl
 
         if not block.isascii() or b"\0" in block:
@@ -142,7 +142,7 @@ class Delimited(Source):
             return None
         frame = frame.select([frame[f"column_{i + 1}"].alias(name) for name, i in self._at.items()])
         empty = [series.is_null() | (series == "") for series in frame if quotes or series.null_count()]
-        # A row of nothing but empty cells is blank, and all of its cells must be looked at to know.
+        # A row that has only empty cells is blank, which only all of its cells can tell.
         if empty and len(empty) == frame.width and pl.select(pl.all_horizontal(*empty).fill_null(True).any()).item():
             return None
         if len(self._names) == 1 and any((series.str.strip_chars() == "").any() for series in frame):
@@ -155,7 +155,7 @@ class Delimited(Source):
         if quotes:
             if block.count(b'"') % 2:
                 return False
-            # What lies between pairs of quotation marks goes, and every other cell becomes a run of x.
+            # Text between pairs of quotation marks is dropped, and every other cell becomes a run of x.
             shape = b'"'.join(block.split(b'"')[::2]).translate(_shapes(self.delimiter))
             if any(wrong in shape for wrong in (b'x"', b'"x', b'\r"')):
                 return False

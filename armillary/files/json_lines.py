@@ -1,4 +1,4 @@
-"""JSON lines as a table: Polars reads a block where all cells have the declared types, Python's own parser whatever else there is."""
+"""JSON lines as a table: Polars reads a block in which all cells have the declared types, and Python's own parser reads the others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JsonLines(Source):
             yield _Objects(self, b"", 1)
 
     def objects(self, block: bytes, line: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(line, object) by Python's own parser; slow, and the judge of what is an object."""
+        """The (line, object) pairs by Python's own parser, which is slow and decides what an object is."""
         decoded(block, self.path, line)
         for number, text in enumerate(block.split(b"\n"), line):
             if text.strip():

@@ -1,4 +1,4 @@
-"""The one way to open a user's file: a regular file, plain or packed, of bounded size, whose faults are said in one line.
+"""The only way to open a user's file, which is a regular file, plain or packed, of bounded size, and whose faults are said in one line.
 
 A folder, a FIFO, a socket or a device is refused and never waited on. gzip and Zstandard are recognised by their first bytes and
 unpacked while they are read, in pieces of at most 1 MiB (gzip) or 65 MiB (Zstandard, whose densest block makes 128 KiB of 4 bytes).
@@ -29,7 +29,7 @@ STREAM_BYTES = 1 << 34
 WHOLE_BYTES = 1 << 28
 #: Bytes of the longest line, unless the caller says otherwise.
 LINE_BYTES = 1 << 20
-#: A packed file may unpack to this multiple of its size. The first `FREE_BYTES` are exempt, because small files may well be all alike.
+#: A packed file may unpack to this multiple of its size. The first `FREE_BYTES` are exempt, because a small file may well repeat one byte.
 RATIO = 250
 FREE_BYTES = 1 << 26
 _PIECE = 1 << 20
@@ -71,7 +71,7 @@ def read_bytes(path: Name, *, limit: int = WHOLE_BYTES, unpack: bool = True) -> 
     """All bytes of a file, at most `limit` of them."""
     with open_file(path, limit=limit, unpack=unpack) as file:
         data = file.read(limit + 1)
-    if len(data) > limit:  # It grew meanwhile, or it is one of those whose size the system gives as 0.
+    if len(data) > limit:  # The file grew meanwhile, or it is one whose size the system gives as 0.
         raise InputError(f"found more than {limit:,} bytes; expected at most {limit:,}", where=_shown(path))
     return data
 
@@ -155,7 +155,7 @@ def _shown(path: Name) -> str:
 
 
 class _Plain(io.FileIO):
-    """A file whose faults while it is read are those of the input."""
+    """A file whose faults while it is read are raised as faults of the input."""
 
     def __init__(self, descriptor: int, where: str) -> None:
         super().__init__(descriptor, "rb")
@@ -171,7 +171,7 @@ class _Plain(io.FileIO):
 def _open_regular(path: Name) -> _Plain:
     where = _shown(path)
     try:
-        # Looked at first, because opening a FIFO wakes its writer; looked at again once it is open, because it may have been replaced.
+        # It is examined first, because opening a FIFO wakes its writer, and again once it is open, because it may have been replaced.
         _refuse_other_kinds(os.stat(path), where)
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -195,13 +195,13 @@ def _refuse_other_kinds(facts: os.stat_result, where: str) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """What stands there if it is no regular file, in words."""
+    """The kind of a file that is not regular, in words."""
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a block device"}
     return kinds.get(stat.S_IFMT(mode), "a socket" if stat.S_ISSOCK(mode) else "something else")
 
 
 def _unpacking(raw: _Plain, path: Name) -> Iterator[bytes] | None:
-    """The unpacked pieces of a packed file; None for a plain one."""
+    """The unpacked pieces of a packed file, or None for a plain one."""
     head = raw.read(4) or b""
     raw.seek(0)
     where, name = _shown(path), os.fspath(path)

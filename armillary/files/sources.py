@@ -1,4 +1,4 @@
-"""What every format of a table gives: blocks of cells, whose rows know their line."""
+"""Every format of a table gives blocks of cells, whose rows know their line."""
 
 from __future__ import annotations
 

@@ -94,11 +94,11 @@ def read_table(
     """The table in a file, its declared columns converted and checked.
 
     format: one of csv, tsv, jsonl, parquet; by default what the file's ending says (.gz and .zst aside).
-    first: reads this many rows and no more. row_limit: more rows than this are refused. limit: the most bytes, packed and unpacked.
-    unique: columns whose values together may stand in one row only.
+    first: the number of rows to read. row_limit: more rows than this are refused. limit: the most bytes, packed and unpacked.
+    unique: columns whose values together may occur in one row only.
     refuse_unknown: a column that is not declared is refused instead of ignored. may_be_empty: a table without rows is accepted.
-    header: false where a CSV has none, and then its columns are the declared ones in order; or the names of its columns.
-    delimiter: a comma by default, a tab for TSV. comment: lines that begin with it are passed over.
+    header: false if a CSV has none, so that its columns are the declared ones in order; or the names of its columns.
+    delimiter: a comma by default, and a tab for TSV. comment: lines that begin with it are skipped.
     """
     import polars as pl
 

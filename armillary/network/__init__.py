@@ -1,1 +1,1 @@
-"""Moving data between nodes: backends, routes, collectives, halos, notification, clocks, transport, tenancy."""
+"""How data moves between nodes: backends, routes, collectives, halos, notification, clocks, transport, tenancy."""

@@ -28,8 +28,8 @@ class Shared:
     index: Any
 
 
-def work(pipe: Connection) -> None:
-    """Serves tasks until the pipe closes."""
+def work(pipe: Connection, begun: Any) -> None:
+    """Serves tasks until the pipe closes; `begun` tells the other side when the last body began, and how many have, even after a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     attached, lock = Attached(), threading.Lock()
     #: Tasks that were sent in advance and arrived while a body waited for an answer.
@@ -43,6 +43,8 @@ def work(pipe: Connection) -> None:
         events.enter(partial(events.Context, key, attempt, lambda context: None, ask, Named))
         result = error = None
         started, used = time.monotonic_ns(), time.thread_time_ns()
+        begun[0] = started
+        begun[1] += 1
         try:
             if call is not None:
                 result = call(*_arguments(args, attached), **{k: _argument(v, attached) for k, v in kwargs.items()})

@@ -88,7 +88,11 @@ class _Worker:
         self.number = number
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs,), name=f"armillary-{number}", daemon=True)
+        #: In memory that outlives the process: when its last body began, and how many bodies have begun.
+        self.begun = context.RawArray("q", 2)
+        #: The number of bodies whose end was heard of.
+        self.heard = 0
+        self.process = context.Process(target=work, args=(theirs, self.begun), name=f"armillary-{number}", daemon=True)
         self.process.start()
         theirs.close()
         self.sent: deque[tuple[Task, int]] = deque()
@@ -279,6 +283,7 @@ class _ProcessRun:
             return
         _, number, started, ended, used, waits, result, error = message
         task, attempt = worker.sent.popleft()
+        worker.heard += 1
         started, ended = started - self.origin, ended - self.origin
         self.gil_wait += max(0, ended - started - used)
         self.mean_ns += 0.1 * (ended - started - self.mean_ns)
@@ -330,6 +335,7 @@ class _ProcessRun:
 
     def _died(self, worker: _Worker) -> None:
         """Handles the death of a worker: its first task failed, the others never started, and its pending events can no longer happen."""
+        now = self._now()
         worker.process.join(GRACE_S)
         how, pid = worker.process.exitcode, worker.process.pid
         self.deaths += 1
@@ -337,10 +343,11 @@ class _ProcessRun:
         worker.sent.clear()
         end([worker])
         self.workers[self.workers.index(worker)] = _Worker(worker.number, self.executor.start)
-        now = self._now()
+        # A worker that died before it began the task spent no time on it.
+        began = worker.begun[0] - self.origin if worker.begun[1] > worker.heard else now
         for task, _ in lost[1:]:
             self._push([task], self.ready_at[task.id])
-        ends = [(task, attempt, self.ready_at[task.id], now) for task, attempt in lost[:1]]
+        ends = [(task, attempt, began, now) for task, attempt in lost[:1]]
         for number, (by, attempt, started, body_ended, _) in list(self.deferred.items()):
             if by == worker.number:
                 del self.deferred[number]

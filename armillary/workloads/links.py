@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from armillary.errors import InputError, one_line
+from armillary.errors import InputError
 from armillary.files.opening import Name, open_file
 
 from .checks import Floats, Ints, count, positive
@@ -92,6 +92,6 @@ def read_bandwidth(path: Name) -> tuple[Floats, Floats, float, Floats | None]:
     try:
         trace = read_trace(str(path), "bandwidth", None)
     except ValueError as problem:
-        raise InputError(one_line(str(problem), 200), where=str(path)) from None
+        raise InputError(str(problem)) from None
     first = float(trace.times[0])
     return np.asarray(trace.times - first), np.asarray(trace.values), float(trace.end - first), trace.latencies

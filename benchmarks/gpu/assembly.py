@@ -22,6 +22,7 @@ from armillary.numerics.assembly.assembling.device import ON_DEVICE, DeviceAssem
 from armillary.numerics.assembly.assembling.strategy import STRATEGIES
 from armillary.numerics.assembly.meshes.mesh import Mesh
 from armillary.numerics.assembly.workload import catalogue
+from armillary.timing import timed
 
 
 def libraries() -> dict[str, Any]:
@@ -63,7 +64,8 @@ def check(name: str, xp: Any) -> float:
 def seconds_of(one: DeviceAssembly, repeats: int = 5) -> float:
     """Median seconds of a numeric assembly, the device idle on both sides."""
     values = one._put(one.problem.work.coefficients)
-    return arrays.timed(lambda: one.numeric(values), one.points, repeats=repeats).median_s
+    one.numeric(values)
+    return timed(lambda: one.numeric(values), one.points, min_seconds=0, min_calls=repeats).median
 
 
 def timings(elements: int) -> dict[str, Any]:

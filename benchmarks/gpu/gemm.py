@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from armillary import arrays
 from armillary.numerics.gemm import Adp, Float32, Native, Ozaki2, accuracy
 from armillary.numerics.gemm.bf16x9 import Bf16x9
 from armillary.numerics.gemm.digits import cuda_kernels
 from armillary.numerics.gemm.products.method import Method
 from armillary.numerics.gemm.tf32x3 import Tf32x3
 from armillary.numerics.gemm.workload import FAMILIES, pair
+from armillary.timing import timed
 
 METHODS: dict[str, Method] = {
     "native": Native(),
@@ -66,8 +66,8 @@ def main() -> None:
         rows = np.sort(rng.choice(n, 4, replace=False))
         native = None
         for name, method in METHODS.items():
-            seconds = arrays.timed(partial(method.multiply, left, right), left, repeats=5).median_s
             product, info = method.multiply(left, right)
+            seconds = timed(partial(method.multiply, left, right), left, min_seconds=0).median
             native = native or seconds
             error = accuracy(product.cpu().numpy()[rows], a[rows], b).error_u
             row = {
@@ -77,9 +77,9 @@ def main() -> None:
             found[f"{n} {name}"] = row
             print(f"{n:6d} {name:26s}", row, flush=True)
         for block in (8, 16, 64):
-            found[f"{n} look, blocks of {block}, ms"] = round(
-                1e3 * arrays.timed(partial(cuda_kernels.look, left, right, block), left, repeats=5).median_s, 3
-            )
+            look = partial(cuda_kernels.look, left, right, block)
+            look()
+            found[f"{n} look, blocks of {block}, ms"] = round(1e3 * timed(look, left, min_seconds=0).median, 3)
     print(json.dumps(found))
 
 

@@ -16,6 +16,7 @@ import torch
 
 from armillary import arrays
 from armillary.numerics.qr import tall_qr
+from armillary.timing import timed
 
 COLUMNS = 64
 OURS = ("auto", "lu-cholqr2", "cholqr2", "scholqr3", "randomized-cholqr", "tsqr")
@@ -43,7 +44,7 @@ def row(a: Any, method: str, repeats: int = 5) -> dict[str, Any]:
     q -= a
     residual = float(arrays.norm(q) / arrays.norm(a))
     del q, r
-    seconds = arrays.timed(lambda: tall_qr(a, None, method), a, repeats=repeats).median_s
+    seconds = timed(lambda: tall_qr(a, None, method), a, min_seconds=0, min_calls=repeats).median
     return {
         "ms": round(1e3 * seconds, 3), "orthogonality": orthogonality, "residual": residual, "taken": info.method,
         "growth": round(info.growth, 1), "bytes to host": copied,
@@ -63,7 +64,9 @@ def main() -> None:
         a = torch.randn(rows, COLUMNS, dtype=torch.float64, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
         for method in OURS:
             note(f"{rows} torch {method}", row(a, method, 2 if method == "tsqr" else 5))
-        native = arrays.timed(partial(torch.linalg.qr, a, mode="reduced"), a, repeats=2).median_s
+        library = partial(torch.linalg.qr, a, mode="reduced")
+        library()
+        native = timed(library, a, min_seconds=0, min_calls=2).median
         note(f"{rows} torch.linalg.qr", {"ms": round(1e3 * native, 3)})
         ours, two = found[f"{rows} torch lu-cholqr2"], found[f"{rows} torch cholqr2"]
         note(

@@ -281,9 +281,9 @@ def test_osu_output_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no column bytes"),
+        ("", "found no header"),
         ("bytes\n1\n", "no column seconds or us"),
-        ("bytes,us\n1,x\n2,3\n", "us: found"),
+        ("bytes,us\n1,x\n2,3\n", 'column "us": found "x"'),
         ("bytes,us\n1,1\n1,2\n", "one message size"),
         ("bytes,us\n1,5\n1000,2\n", "not slower"),
         ("bytes,us\n1,0\n2,1\n", "a time of 0"),

@@ -142,11 +142,11 @@ def test_edges_from_files(network_of, tmp_path):
     ("text", "says"),
     [
         ("from,to\n", "no edges"),
-        ("a,b\n1,2\n", "no column from, to"),
+        ("a,b\n1,2\n", "found the columns a, b; expected from, to"),
         ("from,to,rate\na,a,1 GB/s\n", "two different vertices"),
         ("from,to,rate\na,b,1 gb/s\n", "net.csv:2: rate"),
-        ("from,to,rate\na\n", "found 1 columns"),
-        ("", "no column"),
+        ("from,to,rate\na\n", "found 1 cell"),
+        ("", "found no header"),
     ],
 )
 def test_bad_edge_files_name_the_line(tmp_path, text, says):

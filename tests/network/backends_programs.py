@@ -6,6 +6,7 @@ import numpy as np
 
 from armillary.comm import Coordinator
 from armillary.network.backends import programs
+from armillary.network.backends.measurement import alternate
 
 
 def prepared(comm, count=10):
@@ -50,3 +51,8 @@ def all_programs(comm):
         part = answer if name == "jacobi" else answer[1]
         found[f"{name} {sorted(options)}"] = part.tobytes().hex()
     return found
+
+
+def every_text(comm, texts, options):
+    """Two rounds of each text of each program in one job; `alternate` raises an error if texts give different bits."""
+    return {p: alternate(comm, [f"{text}:{p}" for text in names], options[p], 2) for p, names in texts.items()}

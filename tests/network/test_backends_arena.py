@@ -1,9 +1,8 @@
-"""The arena: what is measured, what is declined, what is said, and what a user gives it."""
+"""The arena: what is measured, what is declined, and what a user gives it."""
 
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import backends_programs
 import pytest
@@ -32,10 +31,6 @@ def test_overhead_is_the_median_of_the_rounds_own_ratios():
     assert quiet.overhead == pytest.approx(10.0)
     assert quiet.spread == pytest.approx(0.075 / 1.1)
     assert not quiet.noisy
-
-
-def test_noise_cannot_make_a_claim():
-    """A unit of noisy rounds says so, and the study does not hold a claim by such units."""
     noisy = Measured((1.0, 1.0, 1.0, 2.0, 3.0, 4.0), (1.0,) * 6)
     assert noisy.noisy
     assert noisy.overhead == pytest.approx(50.0)
@@ -44,17 +39,6 @@ def test_noise_cannot_make_a_claim():
 def test_a_native_twin_has_no_overhead():
     outcome = execute("threads-native", TINY["allreduce-8B@threads"])
     assert outcome.values["overhead"] == 0.0
-
-
-@pytest.mark.parametrize(
-    "name", ["jacobi@threads", "cg@threads", "pingpong-8B@threads", "bandwidth-64KiB@threads", "allreduce-64KiB@threads"]
-)
-def test_no_text_changes_on_the_way_to_another_backend(name):
-    case = TINY[name]
-    for technique in ("threads-native", "uniconn"):
-        values = execute(technique, case).values
-        assert values["time"] > 0
-    assert values["lines_changed"] == 0
 
 
 def test_latency_and_bandwidth_follow_from_the_time():
@@ -79,8 +63,6 @@ def test_mpi_and_its_twin_are_measured_together():
 
 
 def test_virtual_ranks_give_simulated_time_only():
-    if comm.backends()["virtual"]:
-        pytest.skip(comm.backends()["virtual"])
     case = TINY["jacobi@virtual"]
     first, second = execute("uniconn", case).values, execute("uniconn", case.at(0, 1)).values
     assert set(first) == {"time", "lines_changed"}
@@ -106,18 +88,6 @@ def test_a_case_of_another_kind_is_declined_with_the_reason(technique, case, sai
     assert said in str(outcome)
 
 
-def test_no_gpu_is_declined_not_failed():
-    import importlib.util
-
-    if importlib.util.find_spec("torch") is not None:
-        import torch
-
-        if torch.cuda.is_available():
-            pytest.skip("there is a GPU")
-    for technique in ("uniconn", "nccl-native"):
-        assert isinstance(execute(technique, TINY["jacobi@nccl"]), NotForThisCase)
-
-
 def test_claims_of_what_cannot_be_had_say_what_they_need():
     needs = [claim.needs for claim in Uniconn.claims if claim.needs]
     assert needs == ["NVSHMEM and 64 GPUs"]
@@ -135,9 +105,8 @@ def test_lines_that_change_are_counted_in_the_text(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("program", ["jacobi", "cg", "pingpong", "bandwidth", "allreduce"])
-def test_native_texts_change_and_the_uniform_one_does_not(program):
+def test_native_texts_change(program):
     assert changed(f"{TEXTS}.mpi4py_native", f"{TEXTS}.threads_native", program) > 3
-    assert execute("uniconn", TINY["allreduce-8B@threads"]).values["lines_changed"] == 0
 
 
 def test_the_fastest_backend_of_a_program():
@@ -166,8 +135,7 @@ def test_what_cannot_run_is_left_out_with_the_reason():
 
 
 def test_a_program_of_the_user(tmp_path):
-    file = tmp_path / "my_program.py"
-    shutil.copy(Path(backends_programs.__file__), file)
+    file = shutil.copy(backends_programs.__file__, tmp_path / "my_program.py")
     cases = ARENA.from_file(file, {"function": "whole", "backends": "threads", "rounds": "3", "ranks": "3"})
     assert [case.name for case in cases] == ["my_program.py@threads"]
     values = execute("uniconn", cases[0]).values
@@ -189,12 +157,9 @@ def test_a_matrix_of_the_user(tmp_path):
         ({"backends": "treads", "function": "whole"}, "treads"),
         ({"function": "no-such"}, "expected module.py"),
         ({"function": "missing"}, "missing"),
-        ({"function": "whole", "ranks": "0"}, "--ranks"),
-        ({"function": "whole", "rounds": "1"}, "--rounds"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, said):
-    file = tmp_path / "another_program.py"
-    shutil.copy(Path(backends_programs.__file__), file)
+    file = shutil.copy(backends_programs.__file__, tmp_path / "another_program.py")
     with pytest.raises(InputError, match=said):
         ARENA.from_file(file, options)

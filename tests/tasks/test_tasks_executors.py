@@ -19,6 +19,8 @@ import tasks_bodies as bodies
 
 from armillary.errors import InputError
 from armillary.tasks import Graph, OnDask, Processes, Threads, TooManyCompletions, Unfinished, Virtual, WorkerLost, current, external, poll
+from armillary.tasks.processes import _Worker
+from armillary.tasks.progress import DONE, FAILED
 from armillary.tasks.shapes import cholesky
 
 
@@ -281,6 +283,46 @@ def test_a_killed_worker_without_retries_fails_its_task_and_no_other(tmp_path: P
     assert isinstance(run.failed["dies"], WorkerLost)
     assert run.cancelled == ["after"]
     assert b.value.tolist() == [4, 4, 4, 4]
+
+
+def test_the_trace_of_a_killed_attempt_holds_the_time_that_it_ran(tmp_path: Path) -> None:
+    g = Graph()
+    for k in range(6):
+        g.add(bodies.add, k, 1, key=f"before {k}")
+    # It is sent ahead, and so waits in the worker behind the others.
+    g.add(bodies.die_once_late, str(tmp_path / "m"), retries=1, key="dies")
+    g.add(bodies.nothing)
+    trace = g.run(Processes(1)).raise_first().trace
+    trace.check(g)
+    bodies_s = (trace["body_ended"] - trace["started"]).sum() / 1e9
+    assert trace.utilisation() == pytest.approx(bodies_s / trace.makespan)
+    assert trace.utilisation() <= 1
+    assert trace.idle()[0] == pytest.approx(trace.makespan - bodies_s)
+    spans = np.array(trace.timeline().frame().sort("start").select("start", "end"))
+    assert len(spans) == 9
+    assert (spans[:-1, 1] <= spans[1:, 0]).all()
+    killed = np.flatnonzero(trace["status"] == FAILED)
+    assert (trace["body_ended"] - trace["started"])[killed] >= int((tmp_path / "m").read_text())
+    assert trace["started"][killed] >= trace["body_ended"][trace["task"] < 6].max()
+
+
+def test_a_worker_killed_before_its_task_begins_spends_no_time_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(_Worker):
+        started = 0
+
+        def __init__(self, *how: Any) -> None:
+            super().__init__(*how)
+            if not Killed.started:
+                self.process.kill()
+            Killed.started += 1
+
+    monkeypatch.setattr("armillary.tasks.processes._Worker", Killed)
+    g = Graph()
+    g.add(bodies.nothing, retries=1)
+    trace = g.run(Processes(1)).raise_first().trace
+    trace.check(g)
+    assert trace["status"].tolist() == [FAILED, DONE]
+    assert trace["started"][0] == trace["body_ended"][0]
 
 
 def test_workers_that_only_die_end_the_run() -> None:

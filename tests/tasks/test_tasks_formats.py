@@ -65,7 +65,7 @@ def changed(change: Any) -> dict:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ("{", "is not JSON"),
+        ("{", "expected JSON"),
         ("[]", "expected an object"),
         (changed(lambda s, d: d.update(schemaVersion="9")), "unknown schema version"),
         (changed(lambda s, d: s["tasks"][0].update(parents=["t9"])), 'unknown parent "t9"'),
@@ -150,8 +150,6 @@ def test_records_there_and_back(tmp_path: Path) -> None:
 def test_wrong_files_are_refused(tmp_path: Path, read: Any, content: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         read(written(tmp_path, content))
-    with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none")
 
 
 def test_a_dask_graph_gives_what_dask_gives() -> None:

@@ -11,7 +11,6 @@ import json
 import shutil
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from armillary.llm.cost.calibration import Fit, Point, fit
 from armillary.llm.cost.counts import local_shape
 from armillary.llm.cost.device import Chip, chip
 from armillary.llm.model.shapes import Model
+from armillary.timing import Stopwatch, timed
 
 ROWS = (1, 8, 32, 128, 256, 512, 1024, 2048, 4096, 8192)
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -110,9 +110,9 @@ class _Timer:
     def _host(self, run: Callable[[], Any]) -> list[float]:
         found = []
         for _ in range(self.work.repeats):
-            start = time.perf_counter_ns()
-            run()
-            found.append((time.perf_counter_ns() - start) / 1e6)
+            with Stopwatch() as watch:
+                run()
+            found.append(1e3 * watch.seconds)
         return found
 
 
@@ -185,14 +185,8 @@ def copies(torch: Any, device: str, work: Work) -> dict[str, float]:
     for name, pinned in (("pinned", True), ("pageable", False)):
         host = torch.empty(work.copy_bytes, dtype=torch.uint8, pin_memory=pinned)
         for way, target, source in (("to_device", here[0], host), ("to_host", host, here[0])):
-            times = []
-            for _ in range(12):
-                torch.cuda.synchronize()
-                start = time.perf_counter()
-                target.copy_(source, non_blocking=pinned)
-                torch.cuda.synchronize()
-                times.append(time.perf_counter() - start)
-            found[f"{name}_{way}"] = work.copy_bytes / statistics.median(times)
+            copy = partial(target.copy_, source, non_blocking=pinned)
+            found[f"{name}_{way}"] = work.copy_bytes / timed(copy, here[0], min_seconds=0, min_calls=12).median
     return found
 
 

@@ -1,4 +1,4 @@
-"""Communication backends under one program text, held against the libraries called directly.
+"""Communication backends under one program text, compared with direct calls of their libraries.
 
 from armillary.network.backends import fastest_backend
 fastest_backend("mymodule:program", ["threads", "mpi"])

@@ -21,19 +21,14 @@ backends = Arena(
     question="Which communication backend should this code run on, and what does the uniform layer cost over calling it directly?",
     metrics=[
         Metric(
-            "overhead",
-            unit="%",
-            better="lower",
-            kind="measured",
-            scale="difference",
-            on=frozenset({"twin"}),
-            doc="over the native twin in the same rounds of the same ranks, the median of the ratios",
+            "overhead", "%", kind="measured", scale="difference", on=frozenset({"twin"}),
+            doc="over the native twin in the same rounds of the same ranks, as the median of the ratios",
         ),
-        Metric("time", unit="s", better="lower", kind="by case", doc="one run of the program, the slowest rank's; median over rounds"),
-        Metric("latency", unit="us", better="lower", kind="measured", on=frozenset({"latency"}), doc="one way, half an exchange"),
-        Metric("bandwidth", unit="GB/s", better="higher", kind="measured", on=frozenset({"bandwidth"}), doc="payload one way"),
-        Metric("spread", unit="%", better=None, kind="measured", on=frozenset({"measured"}), doc="between the quartiles of the rounds"),
-        Metric("lines_changed", better="lower", kind="modelled", doc="lines of the program that change on the way to the nearest backend"),
+        Metric("time", "s", kind="by case", doc="one run of the program on the slowest rank, as the median of the rounds"),
+        Metric("latency", "us", kind="measured", on=frozenset({"latency"}), doc="one way, which is half an exchange"),
+        Metric("bandwidth", "GB/s", better="higher", kind="measured", on=frozenset({"bandwidth"}), doc="payload one way"),
+        Metric("spread", "%", better=None, kind="measured", on=frozenset({"measured"}), doc="between the quartiles of the rounds"),
+        Metric("lines_changed", kind="modelled", doc="lines of the program that change on the way to the nearest backend"),
     ],
     techniques={
         "mpi4py-native": ".mpi4py_native:Mpi4pyNative",
@@ -44,25 +39,26 @@ backends = Arena(
     },
     papers={"uniconn": "uniconn"},
     baseline="uniconn",
-)
+)  # fmt: skip
 
-#: Grid points a side and sweeps of Jacobi; points a side of the Poisson problem; rounds, and messages or sums in one round.
+#: The grid points per side and the sweeps of Jacobi, the points per side of the Poisson problem, the rounds, and the divisor of the
+#: exchanges in one round.
 SIZES: dict[str, dict[str, dict[str, int]]] = {
     "tiny": {"jacobi": {"n": 96, "iterations": 6}, "cg": {"grid": 6}, "rounds": {"rounds": 4, "share": 40}},
     "small": {"jacobi": {"n": 1024, "iterations": 20}, "cg": {"grid": 24}, "rounds": {"rounds": 15, "share": 1}},
     "large": {"jacobi": {"n": 2048, "iterations": 200}, "cg": {"grid": 64}, "rounds": {"rounds": 15, "share": 1}},
 }
-#: The same where ranks have devices.
+#: The sizes of Jacobi if ranks have devices.
 DEVICE_SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"n": 256, "iterations": 6, "periodic": True},
     "small": {"n": 4096, "iterations": 50, "periodic": True},
     "large": {"n": 16384, "iterations": 200, "periodic": True},
 }
-#: Bytes of a message, and exchanges in one round.
+#: The bytes of a message, and the exchanges in one round.
 PINGPONG = {"8B": (8, 1000), "64KiB": (1 << 16, 200), "1MiB": (1 << 20, 40), "64MiB": (1 << 26, 1)}
 BANDWIDTH = {"64KiB": (1 << 16, 4), "1MiB": (1 << 20, 1)}
 ALLREDUCE = {"8B": (8, 400), "64KiB": (1 << 16, 100)}
-#: Messages from this size on are long: what the paper calls negligible is said of them.
+#: Messages of this size and more are long; it is their overhead that the paper calls negligible.
 LONG = 1 << 16
 MEASURED = ("mpi", "threads", "nccl")
 #: Starting processes takes most of the time of a small case, so the tiny scale has few of them.
@@ -75,12 +71,12 @@ RANKS = {"mpi": 2, "threads": 2, "nccl": 1, "virtual": 8}
 
 @backends.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Each program on each backend: on two ranks, on as many as there are GPUs, and on eight virtual ones in simulated time."""
+    """Each program on each backend, on two ranks, on one GPU, and on eight virtual ranks in simulated time."""
     return (case for case in every_case(scale) if scale != "tiny" or case.name in TINY)
 
 
 def every_case(scale: str) -> Iterator[Case]:
-    """The cases of all programs on all backends, also those that the tiny scale leaves out."""
+    """The cases of all programs on all backends, including those that the tiny scale leaves out."""
     size = SIZES[scale]
     for backend in (*MEASURED, "virtual"):
         yield _case("jacobi", backend, DEVICE_SIZES[scale] if backend == "nccl" else size["jacobi"], scale)
@@ -102,14 +98,14 @@ def _case(program: str, backend: str, options: dict[str, Any], scale: str, size:
             kinds |= {"pingpong": {"latency", "bandwidth"}, "bandwidth": {"bandwidth"}, "allreduce": set()}[program]
     name = f"{program}-{size}@{backend}" if size else f"{program}@{backend}"
     what: dict[str, Any] = {"program": program, "backend": backend, "ranks": RANKS[backend], "options": options}
-    # Simulated rounds are all alike.
+    # Simulated rounds are all equal.
     what["rounds"] = 2 if backend == "virtual" else SIZES[scale]["rounds"]["rounds"]
     return Case(name, _work, what, frozenset(kinds))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """On which backends a program runs, and how often."""
+    """The backends on which a program runs, and how often it runs there."""
 
     backends: tuple[str, ...] = parameter(("mpi", "threads"), "the backends to run on: mpi, threads, gloo, nccl, virtual, one")
     ranks: int = parameter(2, "ranks of each backend", range=(1, 64))
@@ -117,7 +113,7 @@ class Reading:
     function: str = parameter("", "the function in a Python file: `name(comm)` prepares and returns what is to be timed")
 
     def validate(self) -> None:
-        """Every backend is one that there is."""
+        """Checks that every backend exists."""
         from armillary.comm import backends as known
 
         for backend in self.backends:
@@ -127,7 +123,7 @@ class Reading:
 
 @backends.read(Reading)
 def read(path: Path, how: Reading) -> tuple[str, dict[str, Any]]:
-    """A MatrixMarket file, for conjugate gradients, or a Python file with a program of your own (`--function name`)."""
+    """Reads a MatrixMarket file for conjugate gradients, or a Python file with a program of your own (`--function name`)."""
     if path.suffix == ".py":
         return _own(path, how.function), {}
     from .matrices import matrix_market
@@ -150,7 +146,7 @@ def own_cases(loaded: tuple[str, dict[str, Any]], name: str, how: Reading) -> It
 
 @backends.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """The matrix of a chain of eight springs, as MatrixMarket."""
+    """Writes the matrix of a chain of eight springs as MatrixMarket."""
     file = folder / "chain.mtx"
     entries = [(i, i, 2) for i in range(1, 9)] + [(i + 1, i, -1) for i in range(1, 8)]
     file.write_text("%%MatrixMarket matrix coordinate real symmetric\n8 8 15\n" + "".join(f"{i} {j} {v}\n" for i, j, v in entries))
@@ -158,7 +154,7 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def _own(path: Path, function: str) -> str:
-    """A program of the user's file, by the name under which ranks import it."""
+    """The name under which ranks import a program of the user's file."""
     import sys
 
     from armillary.comm.jobs.program import found
@@ -200,12 +196,12 @@ def run(technique: Twin, case: Case) -> Outcome:
     return Outcome(values, noisy=measured.noisy)
 
 
-#: What the last set of ranks measured for techniques that did not ask yet, by case, seed and repeat.
+#: The measurements of the last set of ranks that no technique has asked for yet, by case, seed and repeat.
 _UNASKED: dict[tuple[str, int, int], dict[str, Measured]] = {}
 
 
 def _measured(technique: Twin, case: Case) -> Measured:
-    """The technique's rounds. The native twin and Uniconn are measured together once, for both; who asks again is measured again."""
+    """The technique's rounds. The native twin and Uniconn are measured together, once for both; a second request measures again."""
     from .measurement import measure
     from .uniconn import Uniconn
 
@@ -224,7 +220,7 @@ def _measured(technique: Twin, case: Case) -> Measured:
 
 
 def native_of(backend: str) -> type[Twin]:
-    """The technique that is written for this backend alone."""
+    """The technique that is written for this backend only."""
     for name in backends.techniques:
         found: Any = backends.technique(name)
         if found.backends == {backend}:
@@ -233,7 +229,7 @@ def native_of(backend: str) -> type[Twin]:
 
 
 def _lines_changed(technique: Twin, program: str) -> int:
-    """Lines of the technique's text that change on the way to the nearest backend that is written differently; 0 for a text for all."""
+    """The lines of the technique's text that change on the way to the nearest backend with another text; 0 for the text for all."""
     from .lines import lines_changed
     from .uniconn import Uniconn
 
@@ -245,7 +241,7 @@ def _lines_changed(technique: Twin, program: str) -> int:
 
 @backends.answer
 def answer(result: Result) -> str:
-    """The fastest backend of each program, and what the uniform layer costs."""
+    """Names the fastest backend of each program, and says what the uniform layer costs."""
     times = result.medians("uniconn", "time") if "uniconn" in result.techniques else {}
     overheads = result.medians("uniconn", "overhead") if "uniconn" in result.techniques else {}
     by_program: dict[str, dict[str, float]] = {}

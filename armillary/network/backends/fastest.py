@@ -1,4 +1,4 @@
-"""Which backend a program runs fastest on, found by running its beginning on each."""
+"""Finds the backend on which a program runs fastest, by running its beginning on each."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Fastest:
 def fastest_backend(
     program: str, backends: Sequence[str] = ("threads", "mpi"), *, ranks: int = 2, rounds: int = 5, options: Mapping[str, Any] | None = None
 ) -> Fastest:
-    """Run a program (`module:function`, or the name of a built-in one) on each backend that is here, and keep the fastest.
+    """Runs a program (`module:function`, or the name of a built-in one) on each backend that can be used here, and returns the fastest.
 
-    `options` are the program's arguments: give it a few iterations. What it prepares is not timed. A backend that is not here, or on
-    which the program fails, is left out with the reason; simulated time (`virtual`) cannot be compared with real time.
+    `options` are the program's arguments, and a few iterations are enough. What the program prepares is not timed. A backend that cannot be
+    used here, or on which the program fails, is left out with the reason; simulated time (`virtual`) cannot be compared with real time.
     """
     from armillary.network.backends.measurement import measure
 

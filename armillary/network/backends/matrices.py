@@ -1,4 +1,4 @@
-"""Symmetric positive definite systems for conjugate gradients, by rows: a built-in Poisson problem, or a MatrixMarket file."""
+"""Symmetric positive definite systems for conjugate gradients, from a built-in Poisson problem or a MatrixMarket file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from armillary.errors import InputError
 
-#: A file may name at most this many rows and entries; a line of it is at least four bytes long.
+#: The most rows that a file may have, and the least bytes of an entry's line.
 _MOST_ROWS = 50_000_000
 _LEAST_BYTES_AN_ENTRY = 4
 
@@ -20,9 +20,9 @@ Parts = tuple[Any, Any, Any]
 
 @lru_cache(maxsize=2)
 def poisson(n: int) -> Parts:
-    """The 27-point Poisson matrix of an n x n x n grid: 26 on the diagonal, -1 for each neighbour, corners included.
+    """The 27-point Poisson matrix of an n x n x n grid, with 26 on the diagonal and -1 for each neighbour, corners included.
 
-    As compressed rows: where each begins, columns in ascending order, values.
+    It has compressed rows: where each row begins, the columns in ascending order, and the values.
     """
     point = np.arange(n**3)
     where = np.stack((point // (n * n), point // n % n, point % n), axis=1)[:, None, :]
@@ -36,7 +36,7 @@ def poisson(n: int) -> Parts:
 
 @lru_cache(maxsize=2)
 def matrix_market(path: str) -> Parts:
-    """A symmetric matrix from a MatrixMarket file, as compressed rows; positive diagonals are checked."""
+    """Reads a symmetric matrix with a positive diagonal from a MatrixMarket file, as compressed rows."""
     from scipy import io, sparse
 
     file = Path(path)

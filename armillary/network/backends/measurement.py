@@ -1,4 +1,4 @@
-"""Several texts of one program, measured in turn by one set of ranks, so that what disturbs the machine disturbs all of them alike."""
+"""One set of ranks measures several texts of one program in turn, so that whatever disturbs the machine disturbs all of them equally."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import numpy as np
 from armillary.comm import MAX, Communicator, Result, libraries, run
 from armillary.comm.jobs.program import found
 
-#: Spread between rounds, as a share of the median, from which a measurement is noisy.
+#: A measurement is noisy if its rounds spread by more than this share of the median.
 NOISY = 0.3
-#: Seconds after which a job that measures is taken to hang.
+#: The seconds after which a job is assumed to hang.
 _PATIENCE_S = 900.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each round, of one text, and of its native twin in the same rounds (the same numbers for a twin itself)."""
+    """The seconds of each round of one text, and of its native twin in the same rounds (equal for the twin itself)."""
 
     seconds: tuple[float, ...]
     native: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Seconds of one round."""
+        """The median seconds of one round."""
         return statistics.median(self.seconds)
 
     @property
     def spread(self) -> float:
-        """Distance between the quartiles of the rounds, as a share of the median."""
+        """The distance between the quartiles of the rounds, as a share of the median."""
         low, _, high = statistics.quantiles(self.seconds, n=4)
         return (high - low) / self.median
 
@@ -45,17 +45,17 @@ class Measured:
 
     @property
     def overhead(self) -> float:
-        """Per cent over the native twin: the median of the rounds' own ratios."""
+        """The per cent over the native twin, as the median of the ratios of the rounds."""
         return 100 * (statistics.median(own / twin for own, twin in zip(self.seconds, self.native)) - 1)
 
 
 def measure(
     texts: Sequence[str], program: str, options: Mapping[str, Any], backend: str, ranks: int, rounds: int, seed: int = 0
 ) -> dict[str, Measured]:
-    """Each text of the program in turn, `rounds` times; the first is the native twin that overheads are over.
+    """Measures each text of the program in turn, `rounds` times; overheads are over the first, which is the native twin.
 
-    `texts` are modules that hold a function named `program`; a program of the user is `module:function`, and `texts` are then ignored.
-    All texts must give the same bits, or it is an error.
+    `texts` are modules with a function named `program`; they are ignored if the program is a user's `module:function`. Texts that give
+    different bits are an error.
     """
     more: dict[str, Any] = {"timeout": _PATIENCE_S} if backend in ("mpi", "gloo", "nccl") else {}
     if backend == "mpi":
@@ -69,13 +69,13 @@ def measure(
 
 
 def first_library() -> dict[str, str]:
-    """The choice of an MPI library for `comm.run`: the first of several, as `comm.libraries` lists them; none where there is one."""
+    """The options that choose an MPI library for `comm.run`, which is the first if `comm.libraries` lists several."""
     here = libraries()
     return {"library": here[0].name} if len(here) > 1 else {}
 
 
 def alternate(comm: Communicator, names: Sequence[str], options: Mapping[str, Any], rounds: int, team: Any = None) -> list[list[float]]:
-    """On every rank: seconds of each round of each program, the slowest rank's; which goes first changes from round to round."""
+    """Measures each round of each program on every rank and returns the slowest rank's seconds; the order alternates by round."""
     if team is not None:
         comm.__dict__["team"] = team
     try:
@@ -110,7 +110,7 @@ def _alternate(comm: Communicator, names: Sequence[str], options: Mapping[str, A
 
 
 def _body(program: Any, comm: Communicator, options: Mapping[str, Any]) -> Any:
-    """What is to be timed: what the program prepared, or the program itself where it prepares nothing."""
+    """The callable to time: what the program prepared, or the program itself if it prepares nothing."""
     made = program(comm, **options)
     return made if callable(made) else lambda: program(comm, **options)
 

@@ -1,4 +1,4 @@
-"""The programs straight on mpi4py, as a careful person writes them: buffers of NumPy, nonblocking calls, one Waitall.
+"""The programs directly on mpi4py, as a careful person writes them, with NumPy buffers, nonblocking calls and one Waitall.
 
 mpi4py: Status Update After 12 Years of Development, Computing in Science & Engineering, 2021.
 """
@@ -24,7 +24,7 @@ class Mpi4pyNative(Twin):
 
 
 def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
-    """Jacobi sweeps of an n x n grid, rows over ranks, one halo row above and one below; the upper edge is held at 1."""
+    """Prepares Jacobi sweeps of an n x n grid, whose rows are dealt to the ranks with a halo row above and below; the upper edge is 1."""
     from mpi4py import MPI
 
     native = comm.native
@@ -54,7 +54,7 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
 
 
 def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, order: str | None = None) -> Body:
-    """Conjugate gradients by row blocks: one allgatherv of the direction and two allreduces an iteration; gives (iterations, own part)."""
+    """Prepares conjugate gradients by row blocks, with one allgatherv and two allreduces per iteration; gives (iterations, own part)."""
     from mpi4py import MPI
 
     native = comm.native
@@ -89,7 +89,7 @@ def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, 
 
 
 def _in_rank_order(native: Any, send: Array, recv: Array) -> Callable[[Any], float]:
-    """Sums from the left in the order of ranks."""
+    """Adds the parts from the left in the order of ranks."""
     everything = np.zeros(native.Get_size())
 
     def total(value: Any) -> float:
@@ -104,7 +104,7 @@ def _in_rank_order(native: Any, send: Array, recv: Array) -> Callable[[Any], flo
 
 
 def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """A message to the other rank and back, `exchanges` times."""
+    """Prepares `exchanges` messages to the other rank and back."""
     native = comm.native
     data, room = np.full(nbytes, native.Get_rank() + 1, np.uint8), np.zeros(nbytes, np.uint8)
     first, other = native.Get_rank() == 0, 1 - native.Get_rank()
@@ -123,7 +123,7 @@ def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
 
 
 def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
-    """A window of messages one way, then a word back, `exchanges` times."""
+    """Prepares `exchanges` windows of messages one way, each with a word back."""
     from mpi4py import MPI
 
     native = comm.native
@@ -145,7 +145,7 @@ def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
 
 
 def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """The sum of a float64 array over all ranks, `exchanges` times."""
+    """Prepares `exchanges` sums of a float64 array over all ranks."""
     from mpi4py import MPI
 
     native = comm.native

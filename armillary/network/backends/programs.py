@@ -1,7 +1,7 @@
-"""The programs, once: over `Coordinator`, for every backend.
+"""The programs over `Coordinator`, written once for every backend.
 
-A program is a function of the communicator that prepares and returns what is to be timed; that returns this rank's part of the answer.
-The computing parts (`Sweeps`, `RowBlock`) are shared with the native twins, which differ in what they say to their library only.
+A program is a function of the communicator that prepares and returns the callable to time, which returns this rank's part of the answer.
+The computing parts (`Sweeps`, `RowBlock`) are shared with the native twins, which differ only in their calls of the library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Body = Callable[[], Any]
 
 
 def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
-    """Jacobi sweeps of an n x n grid, rows over ranks, one halo row above and one below; the upper edge is held at 1.
+    """Prepares Jacobi sweeps of an n x n grid, whose rows are dealt to the ranks with a halo row above and below; the upper edge is 1.
 
     `periodic` joins the upper and lower edge, so that a rank alone exchanges halos with itself.
     """
@@ -30,7 +30,7 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
     sweeps = Sweeps(one[: rows + 2], two[: rows + 2], rank == 0)
     up = rank - 1 if rank > 0 else size - 1 if periodic else None
     down = rank + 1 if rank + 1 < size else 0 if periodic else None
-    # Where a lower halo lies depends on how many rows its owner has: the last rank may have fewer than the others.
+    # The place of a lower halo depends on the rows of its owner, because the last rank may have fewer than the others.
     last = n - (size - 1) * block
     owner = block if up is not None and up + 1 < size else last
     tops, bottoms, uppers, lowers, theirs = [[a[i] for a in (two, one)] for i in (1, rows, 0, rows + 1, owner + 1)]
@@ -39,7 +39,7 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
     def body() -> Array:
         nonlocal turn
         sweeps.start()
-        # Nobody may post into a halo that its owner has yet to empty.
+        # No rank may post into a halo that its owner has yet to empty.
         comm.barrier()
         for i in range(iterations):
             sweeps.step(i)
@@ -60,7 +60,7 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
 
 
 def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, order: str | None = None) -> Body:
-    """Conjugate gradients by row blocks: one allgatherv of the direction and two allreduces an iteration; gives (iterations, own part)."""
+    """Prepares conjugate gradients by row blocks, with one allgatherv and two allreduces per iteration; gives (iterations, own part)."""
     coord = Coordinator(comm)
     own = RowBlock(comm.rank, comm.size, grid, path, like=coord.alloc(1))
     direction, counts = coord.alloc(own.n), own.counts
@@ -90,7 +90,7 @@ def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, 
 
 
 def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """A message to the other rank and back, `exchanges` times."""
+    """Prepares `exchanges` messages to the other rank and back."""
     coord = Coordinator(comm)
     data, room, signal = coord.alloc(nbytes, np.uint8), coord.alloc(nbytes, np.uint8), coord.alloc(1, np.int64)
     data[:] = comm.rank + 1
@@ -129,7 +129,7 @@ def _to_itself(coord: Coordinator, data: Array, room: Array, signal: Array, exch
 
 
 def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
-    """A window of messages one way, then a word back, `exchanges` times."""
+    """Prepares `exchanges` windows of messages one way, each with a word back."""
     coord = Coordinator(comm)
     data, room, signal = coord.alloc(nbytes, np.uint8), coord.alloc(nbytes, np.uint8), coord.alloc(1, np.int64)
     word, heard, answered = coord.alloc(1, np.uint8), coord.alloc(1, np.uint8), coord.alloc(1, np.int64)
@@ -156,7 +156,7 @@ def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
 
 
 def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """The sum of a float64 array over all ranks, `exchanges` times."""
+    """Prepares `exchanges` sums of a float64 array over all ranks."""
     coord = Coordinator(comm)
     send, recv = coord.alloc(nbytes // 8), coord.alloc(nbytes // 8)
     send[:] = comm.rank + 1.0
@@ -170,7 +170,7 @@ def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
 
 
 class Sweeps:
-    """Jacobi sweeps of one rank's rows, from one array to the other and back, without temporaries."""
+    """Sweeps over one rank's rows, from one array to the other and back, without temporaries."""
 
     def __init__(self, one: Array, two: Array, upper_edge: bool) -> None:
         self._arrays = (one, two)
@@ -179,14 +179,14 @@ class Sweeps:
         self._views = [(a[:-2, 1:-1], a[2:, 1:-1], a[1:-1, :-2], a[1:-1, 2:], b[1:-1, 1:-1]) for a, b in ((one, two), (two, one))]
 
     def start(self) -> None:
-        """Zeros, and the upper edge where it is this rank's."""
+        """Sets both arrays to zero, and the upper edge to 1 if this rank has it."""
         for array in self._arrays:
             array[...] = 0.0
             if self._upper_edge:
                 array[0] = 1.0
 
     def step(self, i: int) -> None:
-        """Sweep number i: every inner value becomes the mean of its four neighbours."""
+        """Makes sweep number i, in which every inner value becomes the mean of its four neighbours."""
         up, down, left, right, new = self._views[i % 2]
         add = self._add
         add(up, down, out=new)
@@ -196,7 +196,7 @@ class Sweeps:
 
 
 def _arithmetic(array: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Addition and multiplication into an array, of the library that it belongs to."""
+    """Addition and multiplication into an array, from the array's own library."""
     if isinstance(array, np.ndarray):
         return np.add, np.multiply
     import torch
@@ -211,7 +211,7 @@ class RowBlock:
         from armillary.network.backends.matrices import system
 
         (starts, columns, values), rhs = system(grid, path)
-        #: Rows in all, and how many each rank has.
+        #: The number of all rows, and of those of each rank.
         self.n = len(rhs)
         block = -(-self.n // size)
         self.counts = tuple(max(0, min(self.n, (i + 1) * block) - i * block) for i in range(size))
@@ -219,7 +219,8 @@ class RowBlock:
         end = begin + self.counts[rank]
         first, last = starts[begin], starts[end]
         own = (starts[begin : end + 1] - first, columns[first:last], values[first:last])
-        #: Of one iteration: a product of the rows and a vector (values and columns read once), and six passes over vectors.
+        #: The operations and bytes of one iteration: a product of the rows and a vector (values and columns read once), and six passes over
+        #: vectors.
         self.flops = 2.0 * int(last - first) + 10.0 * (end - begin)
         self.bytes = 12.0 * int(last - first) + 120.0 * (end - begin)
         self._rhs: Any = rhs[begin:end]
@@ -248,12 +249,12 @@ class RowBlock:
         return self._rows @ direction
 
     def step(self, x: Array, r: Array, p: Array, q: Array, alpha: float, total: Callable[[Any], float]) -> float:
-        """Move x and r along the direction; the new squared residual over all ranks."""
+        """Moves x and r along the direction; returns the new squared residual over all ranks."""
         x += alpha * p
         r -= alpha * q
         return total(r.dot(r))
 
     def turn(self, p: Array, r: Array, beta: float) -> None:
-        """The next direction."""
+        """Turns p into the next direction."""
         p *= beta
         p += r

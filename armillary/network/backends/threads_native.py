@@ -1,4 +1,4 @@
-"""The programs straight on threads: memory that all see, a copy into the neighbour's halo, a token in a queue to say so, barriers.
+"""The programs directly on threads, with shared memory, copies into the neighbour's halo, a token in a queue for each copy, and barriers.
 
 Threads as of POSIX (IEEE Std 1003.1c-1995), through Python's `threading` and `queue.SimpleQueue`.
 """
@@ -18,25 +18,25 @@ from armillary.network.backends.twin import Twin
 
 @dataclass(frozen=True)
 class ThreadsNative(Twin):
-    """Shared memory and queues, without a library."""
+    """Shared memory and queues without a library."""
 
     texts: ClassVar[str] = "armillary.network.backends.threads_native"
     backends: ClassVar[frozenset[str]] = frozenset({"threads"})
 
 
 class Team:
-    """What the threads of one program share."""
+    """The memory, queues and barrier that the threads of one program share."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.barrier = threading.Barrier(size)
-        #: What each thread lays open for the others.
+        #: The arrays that each thread shares with the others.
         self.open: list[Any] = [None] * size
-        #: Tokens from one thread to another.
+        #: The queues of tokens from one thread to another.
         self.tokens = {(i, j): SimpleQueue() for i in range(size) for j in range(size)}  # type: ignore[var-annotated]
 
     def share(self, rank: int, mine: Any) -> list[Any]:
-        """What every thread gave."""
+        """Shares an array; returns those of every thread."""
         self.open[rank] = mine
         self.barrier.wait()
         everything = list(self.open)
@@ -45,7 +45,7 @@ class Team:
 
 
 def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
-    """Jacobi sweeps of an n x n grid, rows over ranks, one halo row above and one below; the upper edge is held at 1."""
+    """Prepares Jacobi sweeps of an n x n grid, whose rows are dealt to the ranks with a halo row above and below; the upper edge is 1."""
     rank, team = comm.rank, comm.team
     size, tokens, barrier = team.size, team.tokens, team.barrier
     block = -(-n // size)
@@ -77,11 +77,11 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
 
 
 def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, order: str | None = None) -> Body:
-    """Conjugate gradients by row blocks: one allgatherv of the direction and two allreduces an iteration; gives (iterations, own part)."""
+    """Prepares conjugate gradients by row blocks, with one allgatherv and two allreduces per iteration; gives (iterations, own part)."""
     rank, team = comm.rank, comm.team
     own = RowBlock(rank, team.size, grid, path)
     barrier = team.barrier
-    # Two of each, in turn: the next turn's may be written while a slow thread still reads this one's.
+    # There are two of each, used in turn, because the next one may be written while a slow thread still reads this one.
     sums = team.share(0, [np.zeros(team.size), np.zeros(team.size)])[0] if rank == 0 else team.share(rank, None)[0]
     shared = team.share(0, [np.zeros(own.n), np.zeros(own.n)])[0] if rank == 0 else team.share(rank, None)[0]
     start = sum(own.counts[:rank])
@@ -118,7 +118,7 @@ def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, 
 
 
 def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """A message to the other rank and back, `exchanges` times."""
+    """Prepares `exchanges` messages to the other rank and back."""
     rank, team = comm.rank, comm.team
     data, room = np.full(nbytes, rank + 1, np.uint8), np.zeros(nbytes, np.uint8)
     there = team.share(rank, room)[1 - rank]
@@ -140,7 +140,7 @@ def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
 
 
 def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
-    """A window of messages one way, then a word back, `exchanges` times."""
+    """Prepares `exchanges` windows of messages one way, each with a word back."""
     rank, team = comm.rank, comm.team
     data, room = np.full(nbytes, rank + 1, np.uint8), np.zeros(nbytes, np.uint8)
     there = team.share(rank, room)[1 - rank]
@@ -164,7 +164,7 @@ def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
 
 
 def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """The sum of a float64 array over all ranks, `exchanges` times."""
+    """Prepares `exchanges` sums of a float64 array over all ranks."""
     rank, team = comm.rank, comm.team
     mine, recv = np.full(nbytes // 8, rank + 1.0), np.zeros(nbytes // 8)
     both = [team.share(rank, np.zeros(nbytes // 8)) for _ in (0, 1)]

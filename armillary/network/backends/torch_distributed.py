@@ -1,4 +1,4 @@
-"""The programs straight on torch.distributed, which is what most people use today: Gloo between processes, NCCL between GPUs.
+"""The programs directly on torch.distributed, which most people use today, with Gloo between processes and NCCL between GPUs.
 
 PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020. NCCL 2: NVIDIA, 2017.
 """
@@ -25,7 +25,7 @@ class TorchDistributed(Twin):
     backends: ClassVar[frozenset[str]] = frozenset({"mpi", "gloo"})
 
     def check(self, backend: str, program: str) -> None:
-        """Needs torch; on NCCL it is the native twin."""
+        """Declines what needs torch if it is missing, and NCCL, where it is the native twin."""
         if backend == "nccl":
             raise NotForThisCase("on nccl, torch.distributed is the native twin: nccl-native")
         super().check(backend, program)
@@ -35,14 +35,14 @@ class TorchDistributed(Twin):
 
 @dataclass(frozen=True)
 class NcclNative(Twin):
-    """NCCL called directly through torch.distributed: grouped sends and receives on the stream."""
+    """NCCL called directly through torch.distributed, with grouped sends and receives on the stream."""
 
     texts: ClassVar[str] = "armillary.network.backends.torch_distributed"
     backends: ClassVar[frozenset[str]] = frozenset({"nccl"})
 
 
 def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
-    """Jacobi sweeps of an n x n grid, rows over ranks, one halo row above and one below; the upper edge is held at 1."""
+    """Prepares Jacobi sweeps of an n x n grid, whose rows are dealt to the ranks with a halo row above and below; the upper edge is 1."""
     import torch.distributed as dist
 
     group, zeros = _ready(comm)
@@ -77,7 +77,7 @@ def jacobi(comm: Any, n: int, iterations: int, periodic: bool = False) -> Body:
 
 
 def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, order: str | None = None) -> Body:
-    """Conjugate gradients by row blocks: one allgatherv of the direction and two allreduces an iteration; gives (iterations, own part)."""
+    """Prepares conjugate gradients by row blocks, with one allgatherv and two allreduces per iteration; gives (iterations, own part)."""
     import torch
     import torch.distributed as dist
 
@@ -86,7 +86,7 @@ def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, 
     one = zeros(1)
     own = RowBlock(rank, size, grid, path, like=_computed(one))
     direction = zeros(own.n)
-    # The library gathers equal parts only: a short one is filled up.
+    # The library gathers equal parts only, so a short one is filled up.
     most, mine = max(own.counts), own.counts[rank]
     parts, padded = zeros(size * most), zeros(most)
     # Newer releases have another name for it.
@@ -124,7 +124,7 @@ def cg(comm: Any, grid: int, path: str | None = None, tolerance: float = 1e-10, 
 
 
 def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """A message to the other rank and back, `exchanges` times; alone, to itself."""
+    """Prepares `exchanges` messages to the other rank and back, or to itself if it is alone."""
     import torch.distributed as dist
 
     group, zeros = _ready(comm)
@@ -156,7 +156,7 @@ def pingpong(comm: Any, nbytes: int, exchanges: int) -> Body:
 
 
 def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
-    """A window of messages one way, then a word back, `exchanges` times."""
+    """Prepares `exchanges` windows of messages one way, each with a word back."""
     import torch.distributed as dist
 
     group, zeros = _ready(comm)
@@ -183,7 +183,7 @@ def bandwidth(comm: Any, nbytes: int, exchanges: int, window: int = 64) -> Body:
 
 
 def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
-    """The sum of a float64 array over all ranks, `exchanges` times."""
+    """Prepares `exchanges` sums of a float64 array over all ranks."""
     import torch.distributed as dist
 
     group, zeros = _ready(comm)
@@ -200,7 +200,7 @@ def allreduce(comm: Any, nbytes: int, exchanges: int) -> Body:
 
 
 def _ready(comm: Any) -> tuple[Any, Any]:
-    """The group of these ranks, and what makes its tensors; inside an MPI job a Gloo group is made, once."""
+    """The group of these ranks, and the function that makes its tensors; inside an MPI job a Gloo group is made once."""
     import torch
     import torch.distributed as dist
 
@@ -238,5 +238,5 @@ def _gloo(comm: Any) -> Any:
 
 
 def _computed(tensor: Any) -> Any:
-    """What the arithmetic is done on: NumPy's view of a tensor of the host, the tensor itself on a device."""
+    """The array for arithmetic, which is NumPy's view of a tensor on the host, and the tensor itself on a device."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor

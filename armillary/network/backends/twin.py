@@ -1,4 +1,4 @@
-"""A technique of this arena: one way to write the programs, and the backends that it runs on."""
+"""A technique of this arena is one way to write the programs, for the backends on which they run."""
 
 from __future__ import annotations
 
@@ -10,30 +10,20 @@ from armillary.arena import NotForThisCase, Technique
 
 @dataclass(frozen=True)
 class Twin(Technique):
-    """Programs written for one library, or for all: `texts` is the module that holds them, a function for each program."""
+    """Programs written for one library or for all; `texts` is the module that has a function for each program."""
 
-    #: Module of the programs.
+    #: The module of the programs.
     texts: ClassVar[str] = ""
-    #: Backends that they run on.
+    #: The backends on which they run.
     backends: ClassVar[frozenset[str]] = frozenset()
 
-    def lacks(self, backend: str) -> str:
-        """What is missing here to run on this backend; "" where nothing is."""
+    def check(self, backend: str, program: str) -> None:
+        """Raises `NotForThisCase` with the reason if it cannot run this program on this backend."""
         from armillary.comm import backends
 
-        lacks = backends().get(backend, "no such backend")
-        if backend == "nccl" and not lacks:
-            import torch
-
-            return "" if torch.cuda.is_available() else "found no NVIDIA GPU that torch can use"
-        return lacks
-
-    def check(self, backend: str, program: str) -> None:
-        """Raises `NotForThisCase` where it cannot run this program on this backend, with the reason."""
         if backend not in self.backends:
             raise NotForThisCase(f"it is written for {', '.join(sorted(self.backends))}, not for {backend}")
-        lacks = self.lacks(backend)
-        if lacks:
+        if lacks := backends()[backend]:
             raise NotForThisCase(f"backend {backend}: {lacks}")
         if ":" in program and self.texts:
             raise NotForThisCase(f"a program of your own has no text for {type(self).__name__}")

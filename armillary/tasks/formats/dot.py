@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 from armillary.errors import InputError, one_line
-from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, size, text_of
+from armillary.files import read_text
+from armillary.tasks.formats.listing import MOST_FILE_BYTES, MOST_TASKS, Entry, graph_of, number, size
 from armillary.tasks.graph import Graph
 
 _TOKEN = re.compile(r'\s+|//[^\n]*|#[^\n]*|/\*.*?\*/|(?P<word>"(?:[^"\\]|\\.)*"|[\w.+-]*[\w.+]|-(?!>))|(?P<sign>->|[\[\]{};,=])', re.DOTALL)
@@ -35,7 +36,7 @@ def _words(text: str, where: str) -> list[tuple[str, int]]:
 def from_dot(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
     """The graph of a DOT file (a digraph without subgraphs)."""
     where = str(path)
-    words = _words(text_of(path), where)
+    words = _words(read_text(path, limit=MOST_FILE_BYTES), where)
     starts = [i for i, (word, _) in enumerate(words) if word == "{"]
     if len(starts) != 1 or words[-1][0] != "}" or "digraph" not in [w for w, _ in words[: starts[0]]]:
         raise InputError("expected one digraph { … } without subgraphs", where=where)

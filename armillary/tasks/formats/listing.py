@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, one_line, unknown
@@ -29,18 +28,6 @@ class Entry:
     #: The files that it reads and writes, as (name, bytes).
     reads: list[tuple[str, int]] = field(default_factory=list)
     writes: list[tuple[str, int]] = field(default_factory=list)
-
-
-def text_of(path: str | Path) -> str:
-    """The text of a file; a file that cannot be read raises an `InputError`."""
-    try:
-        if Path(path).stat().st_size > MOST_FILE_BYTES:
-            raise InputError("the file is larger than 2 GiB", where=str(path))
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8 text (byte {error.start})", where=str(path)) from None
 
 
 def number(value: Any, where: str, most: float = math.inf) -> float:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armillary.errors import InputError, unknown
-from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, text_of
+from armillary.files import read_text
+from armillary.tasks.formats.listing import MOST_FILE_BYTES, MOST_TASKS, Entry, graph_of, number
 from armillary.tasks.trace import LINK
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def from_rec(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
     """The graph of a tasks.rec file; costs are EndTime − StartTime."""
     entries: list[Entry] = []
     record: dict[str, tuple[str, int]] = {}
-    for line, text in enumerate([*text_of(path).splitlines(), ""], 1):
+    for line, text in enumerate([*read_text(path, limit=MOST_FILE_BYTES).splitlines(), ""], 1):
         if text.strip():
             key, colon, value = text.partition(":")
             if not colon:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from armillary.errors import InputError
-from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, text_of
+from armillary.files import read_text
+from armillary.tasks.formats.listing import MOST_FILE_BYTES, MOST_TASKS, Entry, graph_of, number
 from armillary.tasks.graph import Graph
 
 
@@ -13,7 +14,7 @@ def from_stg(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
     """The graph of an STG file, with times in seconds. The two empty tasks at its ends are kept."""
     entries: list[Entry] = []
     count: int | None = None
-    for line, text in enumerate(text_of(path).splitlines(), 1):
+    for line, text in enumerate(read_text(path, limit=MOST_FILE_BYTES).splitlines(), 1):
         words = text.partition("#")[0].split()
         where = f"{path}:{line}"
         if not words:

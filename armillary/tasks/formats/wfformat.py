@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, unknown
-from armillary.tasks.formats.listing import MOST_TASKS, Entry, graph_of, number, size, text_of
+from armillary.files import read_json
+from armillary.tasks.formats.listing import MOST_FILE_BYTES, MOST_TASKS, Entry, graph_of, number, size
 from armillary.tasks.graph import Graph
 
 VERSIONS = ("1.3", "1.4", "1.5")
@@ -18,10 +18,7 @@ VERSIONS = ("1.3", "1.4", "1.5")
 def from_wfformat(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
     """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores are `coreCount`, and data are the files with their sizes."""
     where = str(path)
-    try:
-        document = json.loads(text_of(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON: {error}", where=where) from None
+    document = read_json(path, limit=MOST_FILE_BYTES)
     version = str(_get(document, "schemaVersion", str, where))
     if version not in VERSIONS:
         raise unknown("schema version", version, VERSIONS, where=where)

@@ -1,4 +1,4 @@
-"""Rollouts of RL post-training: who is started, where it runs, and what is not waited for.
+"""Rollouts of RL post-training: which requests are started, where they run, and which ones a step does not wait for.
 
 from armillary.training.rollout import TailBatcher
 batcher = TailBatcher(dataset=range(1280), p0=128, r0=8, eta=1.25)

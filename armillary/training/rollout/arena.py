@@ -1,4 +1,4 @@
-"""Most of a step of RL post-training waits for a few long answers: which rollout scheduler shortens it without changing the algorithm?"""
+"""Most of a step of RL post-training is spent on waiting for a few long answers; the rollout schedulers here shorten it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ rollout = Arena(
     question="Which rollout scheduler shortens the steps of synchronous RL post-training without changing the algorithm?",
     metrics=[
         Metric("step_s", unit="s", doc="rollout, rewards, inference, training and weights, per P0 × R0 responses"),
-        Metric("rollout_s", unit="s", doc="seconds of generation alone"),
+        Metric("rollout_s", unit="s", doc="seconds of generation only"),
         Metric("rollout_tokens_per_s", unit="tok/s", better="higher", doc="tokens that are trained on, over the seconds of the rollout"),
         Metric("all_tokens_per_s", unit="tok/s", better=None, doc="tokens, including those of responses that were given up"),
         Metric("tail_s", unit="s", doc="seconds from the moment when nine tenths of the responses have ended to the last"),
@@ -75,20 +75,12 @@ CHAIN_SIZE = {"tiny": (4, 16, 2), "small": (1, 1, 2), "large": (1, 1, 10)}
 
 @rollout.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three mixes of math, code and judged prompts; three set-ups of long reasoning, and one whose siblings have nothing in common."""
+    """Three mixes of math, code and judged prompts, three set-ups of long reasoning, and one whose siblings have nothing in common."""
     fewer, p0, steps = MIX_SIZE[scale]
     for name, (model, gpus, tp, train_tp, longest) in MIXES.items():
-        facts = {
-            "model": model,
-            "gpus": gpus // fewer,
-            "tp": tp,
-            "train_tp": train_tp,
-            "max_length": longest,
-            "p0": p0,
-            "r0": 8,
-            "steps": steps,
-        }
-        yield Case(name, _mix, facts, frozenset({"mix"}))
+        yield Case(name, _mix, {
+            "model": model, "gpus": gpus // fewer, "tp": tp, "train_tp": train_tp, "max_length": longest, "p0": p0, "r0": 8, "steps": steps,
+        }, frozenset({"mix"}))  # fmt: skip
     fewer, less, steps = CHAIN_SIZE[scale]
     for name, (model, gpus, tp, train_tp, pp, p0, r0, longest, mean, between, within, kind) in CHAINS.items():
         yield Case(name, _chain, {
@@ -107,13 +99,13 @@ class Reading:
     tp: int = parameter(2, "GPUs per rollout instance", range=(1, 1 << 16))
     train: int = parameter(2, "GPUs per data-parallel copy in training", range=(1, 1 << 16))
     longest: int = parameter(32768, "the most tokens that a response may have", range=(1, 1 << 24))
-    limit: int = parameter(0, "reads the first so many steps; 0 reads all of them", range=(0, 2**40))
+    limit: int = parameter(0, "the number of steps to read; 0 reads all of them", range=(0, 2**40))
     tokens: str = parameter("", "a JSONL file of token streams, on which accepted drafts are measured instead of published", file=True)
 
 
 @rollout.read(Reading)
 def read(path: Path, how: Reading) -> RolloutWork:
-    """Response lengths from the log of an RL framework (CSV, JSONL or Parquet), one row per response."""
+    """Reads response lengths from the log of an RL framework (CSV, JSONL or Parquet), one row per response."""
     from .drafting import acceptance
     from .simulation.setup import Setup, find_model
     from .workload import read_log, read_streams
@@ -136,7 +128,7 @@ def own_cases(work: RolloutWork, name: str, how: Reading) -> Iterator[Case]:
 
 @rollout.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Two steps of five prompts with two responses each, and token streams of two siblings."""
+    """Writes two steps of five prompts with two responses each, and token streams of two siblings."""
     log, streams = folder / "lengths.csv", folder / "streams.jsonl"
     rows = [f"{s},p{p},{r},50,{20 + 30 * p + 7 * r},1.5,code" for s in range(2) for p in range(5) for r in range(2)]
     log.write_text("step,prompt_id,response_id,prompt_tokens,response_tokens,reward_s,task\n" + "\n".join(rows) + "\n")
@@ -160,7 +152,7 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @rollout.answer
 def answer(result: Result) -> str:
-    """The scheduler that has the shortest steps without touching the policy, and whether an off-policy one would be faster."""
+    """Names the scheduler with the shortest on-policy steps, and says whether an off-policy one would be faster."""
     if "step_s" not in result.metrics:
         return "Ask for the metric step_s to get an answer."
     ranked = {case: found for case in result.cases if (found := _on_policy(result, case))}
@@ -182,7 +174,7 @@ def answer(result: Result) -> str:
 
 
 def _off_policy(result: Result, case: str) -> set[str]:
-    """Techniques that train on tokens of older weights on this case."""
+    """The techniques that train on tokens of older weights on this case."""
     known = "offpolicy_fraction" in result.metrics
     return {t for t, share in result.on(case, "offpolicy_fraction").items() if share > 0} if known else set()
 

@@ -1,6 +1,6 @@
-"""One step off-policy, some devices roll out the next step while the others train on the last.
+"""Some devices roll out the next step while the others train on the last one, so training is one step off-policy.
 
-The devices are split; a step takes as long as the slower side. All responses come from weights one step old. The split is the best of
+The devices are split, and a step takes as long as the slower side. All responses come from weights one step old. The split is the best of
 three on the first step, within whole instances and whole training copies.
 
 Asynchronous RLHF: Faster and More Efficient Off-Policy RL for Language Models, ICLR 2025.
@@ -28,7 +28,7 @@ class OneStepAsync(Technique):
     """Runs rollout and training side by side, one step apart. Asynchronous RLHF, 2025."""
 
     share: float | None = parameter(
-        None, "share of the devices that roll out; none: the best of three on the first step", range=(0.01, 0.99)
+        None, "share of the devices that roll out; without it, the best of three on the first step", range=(0.01, 0.99)
     )
 
     def steps(self, work: RolloutWork) -> list[Step]:
@@ -41,7 +41,7 @@ class OneStepAsync(Technique):
         out: list[Step] = []
         for step in range(work.steps):
             now = self._rollout(work, with_seqs[share], step, share)
-            # While this step rolls out, the one before is learned.
+            # While this step rolls out, the devices for training learn on the one before.
             beside = out[-1].learn_s if out else 0.0
             old = float(now.lengths.sum()) if out else 0.0
             out.append(replace(now, hidden_s=min(now.rollout_s + now.reward_s, beside), offpolicy_tokens=old))

@@ -1,7 +1,7 @@
-"""The oracle knows every length and sends the longest first, in chunks, to the instance that has most room.
+"""The oracle knows every length and sends the longest request first, in chunks, to the instance with the most room.
 
-Longest processing time first (Graham, Bounds on Multiprocessing Timing Anomalies, 1969) on true lengths, otherwise Seer's divided rollout
-without drafts: what it reaches beyond `seer` without drafts is what perfect estimates of lengths would be worth. No claim's baseline.
+It is longest processing time first (Graham, Bounds on Multiprocessing Timing Anomalies, 1969) on true lengths, and otherwise Seer's divided
+rollout without drafts. Its gain over `seer` without drafts is what perfect estimates of lengths would be worth. It is no claim's baseline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .workload import RolloutWork
 
 @dataclass(frozen=True)
 class OracleLpt(Technique):
-    """Serves the longest first, with known lengths. Graham, 1969."""
+    """Serves the longest request first, with known lengths. Graham, 1969."""
 
     chunk: int = parameter(8192, "tokens of a chunk", range=(1, 1 << 24))
 

@@ -1,8 +1,8 @@
-"""With partial rollouts no response holds up a step; what is not done goes on in the next step, with newer weights.
+"""With partial rollouts no response holds up a step; an unfinished response goes on in the next step, with newer weights.
 
 In a step each response makes at most `share` of the maximum length. Unfinished ones are kept and continue in the next step, after their
 KV was computed again with the new weights; new prompts take the places of finished ones, so that P0 prompts are always under way. Steps
-train on prompts whose responses are all there. Tokens of trained responses that older weights made are off-policy.
+train on prompts whose responses are all complete. Tokens of trained responses that older weights made are off-policy.
 
 Kimi k1.5: Scaling Reinforcement Learning with LLMs, arXiv 2501.12599 (2025).
 """
@@ -43,7 +43,7 @@ class PartialRollout(Technique):
             launch = Launch(work, list(done), setup.r0)
             before = np.concatenate(list(done.values()))
             target = np.minimum(launch.length, before + budget)
-            # Responses that were complete before have nothing to run; their siblings do.
+            # Responses that were complete before have nothing to run, but their siblings have.
             runs = np.flatnonzero(target > before)
             generation = Generation(instances, work.prompt[launch.prompt[runs]], target[runs], launch.group[runs], done=before[runs])
             for i, q in enumerate(runs):

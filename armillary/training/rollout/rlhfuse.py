@@ -1,11 +1,11 @@
-"""RLHFuse moves the last few responses together, and lets the devices that this frees go on with what comes next.
+"""RLHFuse moves the last few responses together, and the devices that this frees begin with the next stage.
 
 As soon as the share of unfinished responses falls under `threshold`, they are moved (their KV is computed again) to the fewest instances
-that hold them and on which an iteration takes hardly longer than now; the others run reference inference, and, in the strengthened form
-that RollPacker compares with, rewards as responses end and training on what is complete.
+that hold them and on which an iteration takes hardly longer than now. The other instances run reference inference, and, in the
+strengthened form that RollPacker compares with, rewards as responses end and training on what is complete.
 
-The threshold that suits the work is looked for on the first step, with its true lengths (RLHFuse simulates past ones): a generous reading
-of the baseline. 0 is among those tried: then nothing is moved.
+The threshold is chosen on the first step, with its true lengths, whereas RLHFuse simulates past ones, so this is a generous reading of
+the baseline. One of the thresholds tried is 0, with which nothing is moved.
 
 Optimizing RLHF Training for Large Language Models with Stage Fusion, NSDI 2025.
 """
@@ -36,7 +36,7 @@ class RlhFuse(Technique):
     """Fuses stages, strengthened with rewards at once and streamed training. RLHFuse, NSDI 2025."""
 
     threshold: float | None = parameter(
-        None, "share of unfinished responses at which they are moved together; none: the best of seven", range=(0.0, 1.0)
+        None, "share of unfinished responses at which they are moved together; by default the best of seven", range=(0.0, 1.0)
     )  # fmt: skip
 
     def steps(self, work: RolloutWork) -> list[Step]:
@@ -71,19 +71,13 @@ class RlhFuse(Technique):
                     freed_s, share = generation.now + setup.sync_s(setup.train_tp * setup.train_pp), 1 - stays / instances.count
         known = np.array([rewards.known_s[q] for q in range(len(launch))])
         return conclude(
-            launch,
-            generation,
-            np.arange(len(launch)),
-            rewards_s=float(known.max()),
-            tp=setup.tp,
-            known_s=known,
-            freed_s=freed_s,
+            launch, generation, np.arange(len(launch)), rewards_s=float(known.max()), tp=setup.tp, known_s=known, freed_s=freed_s,
             freed_share=share,
-        )
+        )  # fmt: skip
 
 
 def fewest(instances: Instances, requests: int, tokens: float, homes: list[int]) -> int:
-    """Instances that hold `tokens` of KV and make a token for their share of `requests` in hardly more time than the fullest does now."""
+    """The fewest instances that hold `tokens` of KV and whose iterations take hardly longer than those of the fullest instance now."""
     body, head, rate = instances.tables()
 
     def seconds(batch: int, context: float) -> float:

@@ -1,10 +1,10 @@
-"""RollPacker: a few prompts make the long answers, so collect them and let them be long together.
+"""RollPacker collects the few prompts that have long answers and runs them together in rounds of their own.
 
 Short rounds start more prompts and more responses than they need and keep those that end first; prompts that were cut off wait until they
-fill a long round (`TailBatcher`). What tail batching lays bare is then sped up: instances grow or shrink by the preemptions of earlier
+fill a long round (`TailBatcher`). Three parts speed up what remains: instances grow or shrink by the preemptions of earlier
 rounds (`TpController`), rewards begin as responses end, with time-outs learned from correct runs and a judge on shared devices
-(`Rewards`, `AdaptiveTimeout`), and in rounds whose devices idle, half of them begin to train (`StreamTrainer`). The order of prompts is all
-that changes: each round is trained on with the weights that made it.
+(`Rewards`, `AdaptiveTimeout`), and in rounds whose devices idle, half of them begin to train (`StreamTrainer`). Only the order of prompts
+changes, because each round is trained on with the weights that made it.
 
 Our design where the paper leaves it open: the judge reads a response in one pass on the instance that made it; the planner starts at the
 set-up's TP; the stream trainer works in long rounds (`stream="long"`), frees the upper half of the instances, and moves their requests
@@ -40,11 +40,11 @@ _WHY = "the interval of the three published cases, widened by a fifth below: ano
 
 @dataclass(frozen=True)
 class RollPacker(Technique):
-    """Tail batching and what follows from it. Parts can be switched off one by one. RollPacker, arXiv 2509.21009."""
+    """Tail batching with the three parts around it, each of which can be switched off. RollPacker, arXiv 2509.21009."""
 
     eta: float = parameter(1.25, "how much more is started than kept in short rounds", range=(1.0, 4.0))
-    eta_prompts: float | None = parameter(None, "the same for prompts alone; none: eta", range=(1.0, 4.0))
-    eta_responses: float | None = parameter(None, "the same for responses alone; none: eta", range=(1.0, 4.0))
+    eta_prompts: float | None = parameter(None, "the same for prompts only; by default eta", range=(1.0, 4.0))
+    eta_responses: float | None = parameter(None, "the same for responses only; by default eta", range=(1.0, 4.0))
     reward: Literal["adaptive", "async", "after"] = parameter(
         "adaptive", "rewards at once with learned time-outs, at once with 30 s, or after the rollout"
     )
@@ -73,12 +73,12 @@ class RollPacker(Technique):
     )  # fmt: skip
 
     def validate(self) -> None:
-        """Etas go together with what a round keeps; single ranges are checked before."""
+        """Checks that the etas go together with what a round keeps; single ranges are checked before."""
         if max(self.eta, self.eta_prompts or 1, self.eta_responses or 1) < 1:
             raise InputError("eta: expected at least 1")
 
     def steps(self, work: RolloutWork) -> list[Step]:
-        """An epoch, round by round; the last round flushes the queue."""
+        """Simulates an epoch round by round and returns its steps; the last round flushes the queue."""
         setup = work.setup
         batcher = self.batcher(work)
         planner, usual = planner_of(setup), tuned(work)
@@ -102,7 +102,7 @@ class RollPacker(Technique):
         return out
 
     def batcher(self, work: RolloutWork) -> TailBatcher:
-        """The rounds over this work's prompts."""
+        """The batcher over the prompts of this work."""
         setup = work.setup
         return rounds_of(work.steps * setup.p0, setup.p0, setup.r0, self.eta, self.eta_prompts, self.eta_responses)
 
@@ -111,7 +111,7 @@ class RollPacker(Technique):
         timeouts: AdaptiveTimeout | None, history: dict[str, list[IntArray]], reshard_s: float,
     ) -> Step:  # fmt: skip
         setup = work.setup
-        # A judge slows its instance from the moment a response ends; otherwise nothing is decided before a prompt is complete.
+        # A judge slows its instance from the moment a response ends; without judges nothing is decided before a prompt is complete.
         generation = launch.start(instances, np.where(work.task[launch.prompts] == JUDGE, 0, setup.r0))
         rewards = None if self.reward == "after" else Rewards(work, tp, timeouts=timeouts, sharing=PARTITIONED)
         trainer = self._trainer(now.kind, history)
@@ -152,7 +152,7 @@ class RollPacker(Technique):
     def _trainer(self, kind: str, history: dict[str, list[IntArray]]) -> StreamTrainer | None:
         if self.stream == "none" or (self.stream == "long" and kind != "long") or not history:
             return None
-        # Rounds of the same kind tell best; before the first of them, all others must do.
+        # Rounds of the same kind predict best; before the first of them, all other rounds are used.
         known = history.get(kind) or [each for lengths in history.values() for each in lengths]
         return StreamTrainer(history=np.concatenate(known).astype(float))
 
@@ -168,7 +168,7 @@ def planner_of(setup: Setup) -> TpController:
 
 
 def move_together(generation: Generation, launch: Launch, stays: int) -> int:
-    """Moves what lives beyond the first `stays` instances to those, each to the one with the fewest tokens; how many moved."""
+    """Moves the requests beyond the first `stays` instances to those, each to the one with the fewest tokens; returns their number."""
     live = generation.live
     load = np.zeros(stays)
     beyond = []

@@ -1,7 +1,8 @@
 """RollPacker's rounds run on Seer's rollout, which divides, schedules by context and drafts what the rounds start.
 
-Our combination of two published systems (RollPacker, arXiv 2509.21009, and Seer, arXiv 2511.14617, both 2025): `TailBatcher` says what
-to start and what to give up, `DividedRollout` runs it, rewards begin as responses end. No claims: nobody published it.
+It is our combination of two published systems (RollPacker, arXiv 2509.21009, and Seer, arXiv 2511.14617, both 2025). `TailBatcher` says
+what to start and what to give up, `DividedRollout` runs it, and rewards begin as responses end. It has no claims, because nobody
+published it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class RollPackerSeer(Technique):
 
     eta: float = parameter(1.25, "how much more is started than kept in short rounds", range=(1.0, 4.0))
     chunk: int = parameter(8192, "tokens of a chunk", range=(1, 1 << 24))
-    draft: Literal["memory", "best", "none"] = parameter("memory", "as Seer's")
+    draft: Literal["memory", "best", "none"] = parameter("memory", "as for Seer")
 
     def steps(self, work: RolloutWork) -> list[Step]:
         """Simulates an epoch round by round and returns its steps."""

@@ -1,13 +1,13 @@
-"""Seer: responses to one prompt resemble each other, so let one of them tell how long the others will be and what they will say.
+"""Seer uses that responses to one prompt resemble each other: one of them tells how long the others will be and what they will say.
 
 Requests are cut into chunks that move between instances through a shared KV pool (`DividedRollout`); one probe per group reveals its length
 and the longest groups go first (`ContextScheduler`); what siblings have said serves as drafts (`GroupDraft`), as many as an iteration
 verifies while it is still bound by memory. Everything stays synchronous, and output does not change.
 
-Our design where the paper leaves it open: what a chunk added is written to the pool behind decoding, reads queue at an instance's ports; a
-sibling helps with drafts from where it has come at least as far; several paths are drafted where the bound leaves room for them, each
-adding 0.1 token; the mean of accepted tokens stands for single draws. `draft="best"` takes the drafts that make most tokens per second
-instead.
+The following is our design, because the paper leaves it open. What a chunk added is written to the pool while decoding goes on, and reads
+queue at an instance's ports. A sibling helps with drafts at the places that it has already passed. Several paths are drafted if the bound
+leaves room for them, and each adds 0.1 token. The mean of accepted tokens stands for single draws. `draft="best"` takes the drafts that
+make most tokens per second instead.
 
 Seer: Online Context Learning for Fast Synchronous LLM Reinforcement Learning, arXiv 2511.14617 (2025).
 """
@@ -33,7 +33,7 @@ from .simulation.setup import Setup, find_model
 from .simulation.steps import Launch, Step, conclude
 from .workload import RolloutWork
 
-#: Host memory and SSD of a node, bytes, and an SSD array's bytes/s.
+#: The bytes of host memory and SSD of a node, and the bytes/s of an SSD array.
 HOST_BYTES, SSD_BYTES, SSD_RATE = 1e12, 8e12, 12e9
 _WHY = "another machine, lengths of the published shape and drafts at published means"
 
@@ -47,7 +47,7 @@ class Seer(Technique):
     draft: Literal["memory", "best", "none"] = parameter(
         "memory", "drafts while an iteration is bound by memory, those that make most tokens per second, or none"
     )
-    pool_rate: float | None = parameter(None, "bytes/s of a device's port to the KV pool; none: the cluster's", range=(1e-3, 1e13))
+    pool_rate: float | None = parameter(None, "bytes/s of a device's port to the KV pool; by default the cluster's", range=(1e-3, 1e13))
     host_bytes: float = parameter(HOST_BYTES, "bytes of a node's memory for the KV pool", range=(0.0, 1e15))
     ssd_bytes: float = parameter(SSD_BYTES, "bytes of a node's SSDs for the KV pool", range=(0.0, 1e18))
 
@@ -92,7 +92,7 @@ class Seer(Technique):
         return KvPool(nodes * self.host_bytes, nodes * self.ssd_bytes, rate, ssd, float(kv_bytes_per_token(find_model(setup.model))))
 
     def accept(self, work: RolloutWork) -> FloatArray:
-        """Tokens kept of an iteration with drafts: measured on the work's streams, or published; none without drafts."""
+        """The tokens kept per iteration with drafts, measured on the streams of the work or published; empty without drafts."""
         if self.draft == "none":
             return NO_DRAFTS
         return _published(work.setup.r0) if work.accept is None else work.accept

@@ -1,8 +1,8 @@
 """verl (HybridFlow) starts everything at once, waits for the last response, then computes rewards, then trains.
 
-Requests stay where they were sent: a prompt's responses go to one instance, prompts to instances in turn. Where KV runs short, the most
-running requests of an instance are set to what is best on the first step. `async_reward` hands each
-response to its reward at once instead, as verl can; the step then waits for what is still open.
+Requests stay where they were sent. The responses of a prompt go to one instance, and prompts go to the instances in turn. If KV runs
+short, the limit of running requests per instance is the one that is best on the first step. With `async_reward`, each response is handed to
+its reward at once, as verl can, and the step then waits for the rewards that are still open.
 
 HybridFlow: A Flexible and Efficient RLHF Framework, EuroSys 2025.
 """
@@ -25,7 +25,7 @@ from .workload import RolloutWork
 class Verl(Technique):
     """Rolls out synchronously, with requests pinned to instances. verl, EuroSys 2025."""
 
-    async_reward: bool = parameter(False, "hand each response to its reward at once, not after the rollout")
+    async_reward: bool = parameter(False, "hands each response to its reward at once, not after the rollout")
 
     def steps(self, work: RolloutWork) -> list[Step]:
         """Simulates an epoch step by step and returns its steps."""

@@ -1,4 +1,4 @@
-"""The lengths of responses, from logs of RL frameworks or from seeded mixes after the published shapes."""
+"""The lengths of responses, read from logs of RL frameworks or drawn from seeded mixes with the published shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS = ("math", "code", "judge")
 MOST_ROWS, MOST_LINE, MOST_TOKENS = 20_000_000, 1 << 24, 1 << 24
 #: The largest number that a column of the log may have.
 MOST = 2**31 - 1
-#: Seconds that a program under test may take, and of one that never ends.
+#: The seconds that a program under test may take; one that takes longer never ends.
 LIMIT_S = 30.0
 
 
@@ -30,10 +30,10 @@ LIMIT_S = 30.0
 class RolloutWork:
     """An epoch of prompts in order, and the responses that each would draw, one after another.
 
-    `prompt` [prompts] tokens; `length` [prompts, draws] tokens; `reward_s` [prompts, draws] seconds of a code test (inf: it never ends);
-    `correct` [prompts, draws]; `task` [prompts]: 0 math, 1 code, 2 judged. A prompt that is started again draws on: attempt a takes the
-    draws from a·`per_attempt` on, and begins again at the first where they end. `accept` are tokens kept of an iteration with drafts,
-    measured on token streams; None: the published ones.
+    `prompt` [prompts] and `length` [prompts, draws] are in tokens; `reward_s` [prompts, draws] are the seconds of a code test (inf if it
+    never ends); `correct` is [prompts, draws]; `task` [prompts] is 0 for math, 1 for code and 2 for judged. A prompt that is started again
+    goes on drawing: attempt a takes the draws from a·`per_attempt` on, and wraps around at their end. `accept` are the tokens kept per
+    iteration with drafts, measured on token streams; without it, the published ones are used.
     """
 
     setup: Setup
@@ -50,7 +50,7 @@ class RolloutWork:
         setup: Setup, prompt: Any, length: Any, *, reward_s: Any = None, correct: Any = None, task: Any = None, notes: Sequence[str] = (),
         accept: npt.NDArray[np.float64] | None = None, where: str | None = None,
     ) -> RolloutWork:  # fmt: skip
-        """The work, checked; without rewards they take no time."""
+        """The work, after its checks; without `reward_s`, rewards take no time."""
         prompt, length = np.asarray(prompt, np.int32), np.atleast_2d(np.asarray(length, np.int32))
         n = len(prompt)
         if not n or length.shape[0] != n or length.shape[1] < 1:
@@ -73,25 +73,25 @@ class RolloutWork:
 
     @property
     def steps(self) -> int:
-        """Whole steps of P0 prompts."""
+        """The number of whole steps of P0 prompts."""
         return len(self) // self.setup.p0
 
     @property
     def per_attempt(self) -> int:
-        """Draws between one start of a prompt and the next."""
+        """The draws between one start of a prompt and the next."""
         return max(self.setup.r0, self.length.shape[1] // 2)
 
     def draw(self, prompts: Any, responses: Any, attempts: Any) -> npt.NDArray[np.int64]:
-        """Columns of the tables for response j of each prompt in its attempt."""
+        """The columns of the tables for response j of each prompt in its attempt."""
         return (np.asarray(attempts) * self.per_attempt + np.asarray(responses)) % self.length.shape[1]
 
 
 def mix(setup: Setup, steps: int, rng: np.random.Generator, tasks: Sequence[float] = (0.4, 0.4, 0.2)) -> RolloutWork:
-    """Math, code and judged prompts with few long responses, after RollPacker's published shape (its parameters: ours).
+    """Math, code and judged prompts with few long responses, after RollPacker's published shape; the parameters are ours.
 
-    ln length = N(ln 520, 0.45) of the prompt + N(0, 0.35); 8 % of prompts are hard: each response is a tail response with probability
-    0.5, of others with 0.035; a tail is lognormal with median 6,000 and σ 1; all clipped at the maximum, growing 0.5 % a step. Tests of
-    code: lognormal with median 0.8 s and σ 0.9, 5 % never end; 60 % of the rest are correct.
+    ln length = N(ln 520, 0.45) of the prompt + N(0, 0.35). 8 % of the prompts are hard. A response to a hard prompt is a tail response with
+    probability 0.5, and to another prompt with 0.035; tails are lognormal with median 6,000 and σ 1. Lengths grow 0.5 % per step and are
+    clipped at the maximum. Tests of code are lognormal with median 0.8 s and σ 0.9; 5 % never end, and 60 % of the rest are correct.
     """
     if steps < 1 or len(tasks) != 3 or min(tasks) < 0 or not math.isclose(sum(tasks), 1.0):
         raise InputError("steps, tasks: expected at least one step and three shares that sum to 1")
@@ -115,7 +115,7 @@ def chain_of_thought(
 ) -> RolloutWork:  # fmt: skip
     """Long reasoning whose siblings resemble each other, after Seer's set-ups: ln length = group N(·, between) + response N(0, within).
 
-    The median is such that lengths clipped at the maximum have the published mean. Answers are checked by rule, in no time.
+    The median is chosen so that lengths clipped at the maximum have the published mean. Answers are checked by rule, in no time.
     """
     n, draws = steps * setup.p0, 2 * math.ceil(1.5 * setup.r0)
     centre = _centre(mean, math.hypot(between, within), setup.max_length)
@@ -126,7 +126,7 @@ def chain_of_thought(
 
 
 def _centre(mean: float, sigma: float, most: int) -> float:
-    """ln of the median at which a lognormal, clipped at `most`, has this mean."""
+    """The logarithm of the median at which a lognormal that is clipped at `most` has this mean."""
     if not 16 < mean < most:
         raise InputError(f"mean: found {mean}; expected between 16 and the maximum {most}")
     normal = NormalDist()
@@ -138,14 +138,15 @@ def _centre(mean: float, sigma: float, most: int) -> float:
     return low
 
 
-def read_log(
-    path: Path, setup: Setup, *, limit: int = 0, accept: npt.NDArray[np.float64] | None = None
-) -> RolloutWork:  # fmt: skip
-    """Lengths from an RL framework's log: CSV, JSONL or Parquet with `step,prompt_id,response_id,prompt_tokens,response_tokens`.
+def read_log(path: Path, setup: Setup, *, limit: int = 0, accept: npt.NDArray[np.float64] | None = None) -> RolloutWork:
+    """Reads the lengths in an RL framework's log, which has `step,prompt_id,response_id,prompt_tokens,response_tokens`.
 
-    Optional: `reward_s` (a code test that took 30 s or more never ends) and `task` (math, code, judge). Every prompt of a step has the
-    same number of responses, which becomes R0; the first step's prompts become P0. `limit` takes the first so many steps.
+    It is CSV, JSONL or Parquet. `reward_s` (a code test that took 30 s or more never ends) and `task` (math, code, judge) are optional.
+    Every prompt of a step has the same number of responses, which becomes R0, and the number of prompts of the first step becomes P0.
+    `limit` is the number of steps that are read, or 0 for all.
     """
+    import polars as pl
+
     columns = [
         Column("step", "int", least=0, most=MOST),
         Column("prompt_id", "str"),
@@ -155,39 +156,35 @@ def read_log(
         Column("reward_s", unit="seconds", least=0, default=0.0),
         Column("task", "str", choices=TASKS, default="math"),
     ]
-    table = read_table(path, columns, format="jsonl" if path.suffix.casefold() == ".json" else None, row_limit=MOST_ROWS)
-    steps: dict[int, dict[str, list[tuple[int, int, int, float, int]]]] = {}
-    for step, name, response, prompt, length, seconds, task in table.frame.iter_rows():
-        steps.setdefault(step, {}).setdefault(name, []).append((response, prompt, length, seconds, TASKS.index(task)))
-    chosen = sorted(steps)[: limit or None]
-    p0, r0 = len(steps[chosen[0]]), len(next(iter(steps[chosen[0]].values())))
-    groups = []
-    for step in chosen:
-        if len(steps[step]) != p0 and step != chosen[-1]:
-            raise InputError(f"step {step} has {len(steps[step])} prompts; expected {p0}, as in step {chosen[0]}", where=str(path))
-        for name, rows in steps[step].items():
-            if len(rows) != r0 or len({r[0] for r in rows}) != r0:
-                shown = one_line(name, 40)
-                raise InputError(
-                    f'prompt "{shown}" of step {step} has {len(rows)} responses; expected {r0} different ones', where=str(path)
-                )
-            if len({(r[1], r[4]) for r in rows}) != 1:
-                raise InputError(f'prompt "{one_line(name, 40)}" of step {step} has different prompt_tokens or tasks', where=str(path))
-            groups.append(sorted(rows))
-    if len(groups) > p0 and len(groups) % p0:
-        groups = groups[: len(groups) // p0 * p0]
-    lengths = [[r[2] for r in rows] for rows in groups]
-    seconds_of = np.array([[r[3] for r in rows] for rows in groups])
-    notes = [f"{len(groups)} prompts × {r0} responses from the log; further draws of a prompt repeat them"]
+    kind = "jsonl" if path.suffix.casefold() == ".json" else None
+    table = read_table(path, columns, format=kind, row_limit=MOST_ROWS, unique=("step", "prompt_id", "response_id"))
+    rows = table.frame.sort("step", maintain_order=True)
+    groups = rows.group_by("step", "prompt_id", maintain_order=True).agg(pl.exclude("response_id").sort_by("response_id"))
+    numbers, prompts = np.unique(groups["step"].to_numpy(), return_counts=True)
+    steps = min(len(numbers), limit or len(numbers))
+    p0, r0 = int(prompts[0]), len(groups["task"][0])
+    if odd := [i for i in range(steps - 1) if prompts[i] != p0]:
+        found = f"step {numbers[odd[0]]} has {prompts[odd[0]]} prompts"
+        raise InputError(f"{found}; expected {p0}, as in step {numbers[0]}", where=str(path))
+    groups = groups.head(int(prompts[:steps].sum()))
+    counts = groups["task"].list.len()
+    wrong = (counts != r0) | (groups["prompt_tokens"].list.n_unique() + groups["task"].list.n_unique() > 2)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        said = f"{counts[row]} responses; expected {r0}" if counts[row] != r0 else "different prompt_tokens or tasks"
+        raise InputError(f'prompt "{one_line(groups["prompt_id"][row], 40)}" of step {groups["step"][row]} has {said}', where=str(path))
+    groups = groups.head(len(groups) // p0 * p0)
+    prompt, seconds = groups["prompt_tokens"].list.first().to_numpy(), np.array(groups["reward_s"].to_list())
     return RolloutWork.of(
-        setup.with_size(p0=p0, r0=r0, max_prompt=max(setup.max_prompt, max(rows[0][1] for rows in groups))),
-        [rows[0][1] for rows in groups], lengths, reward_s=np.where(seconds_of >= LIMIT_S, np.inf, seconds_of),
-        correct=seconds_of < LIMIT_S, task=[rows[0][4] for rows in groups], notes=notes, accept=accept, where=str(path),
+        setup.with_size(p0=p0, r0=r0, max_prompt=max(setup.max_prompt, int(prompt.max()))), prompt, groups["response_tokens"].to_list(),
+        reward_s=np.where(seconds >= LIMIT_S, np.inf, seconds), correct=seconds < LIMIT_S,
+        task=[TASKS.index(task) for task in groups["task"].list.first()], accept=accept, where=str(path),
+        notes=[f"{len(groups)} prompts × {r0} responses from the log; further draws of a prompt repeat them"],
     )  # fmt: skip
 
 
 def read_streams(path: Path) -> dict[str, list[tuple[str, npt.NDArray[np.int32]]]]:
-    """Token streams for grouped drafts, JSONL `{"group", "request", "tokens": [int]}`: requests and tokens by group, in file order."""
+    """The requests and tokens of each group in a JSONL file of `{"group", "request", "tokens": [int]}`, in file order."""
     groups: dict[str, list[tuple[str, npt.NDArray[np.int32]]]] = {}
     for line, row in read_json_lines(path, longest=MOST_LINE, most=MOST_ROWS):
         where = f"{path}:{line}"

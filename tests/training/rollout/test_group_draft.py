@@ -25,7 +25,7 @@ def continuations(streams: list[list[int]], said: list[int]) -> dict[int, int]:
 
 
 def brute(streams: list[list[int]], context: list[int], n: int, paths: int, max_suffix: int) -> list[list[int]]:
-    """The longest suffix that was said with something after it; the most frequent continuations, ties by token."""
+    """The most frequent continuations (ties by token) of the longest suffix that was said with something after it."""
     context = context[-max_suffix:]
     for k in range(len(context), 0, -1):
         first = continuations(streams, context[-k:])
@@ -57,7 +57,7 @@ def test_the_small_examples() -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_drafts_and_counts_are_those_of_brute_force(part: int) -> None:
-    """250 groups a part: up to four streams that grow in turn, one to three letters, short and long suffixes."""
+    """Each part has 250 groups of up to four streams that grow in turn, with one to three letters and short and long suffixes."""
     for seed in range(250 * part, 250 * part + 250):
         rng = np.random.default_rng(seed)
         many, alphabet, max_suffix = int(rng.integers(1, 5)), int(rng.integers(1, 4)), int(rng.integers(1, 8))
@@ -103,7 +103,7 @@ def test_groups_do_not_mix_and_streams_grow_token_by_token_alike() -> None:
 
 
 def test_output_is_the_same_with_and_without_drafts() -> None:
-    """A greedy Markov sampler: the next token follows from the last two; drafts that are wrong are thrown away."""
+    """The sampler is a greedy Markov chain, whose next token follows from the last two, and wrong drafts are thrown away."""
     rng = np.random.default_rng(11)
     model = rng.integers(0, 12, (12, 12))
 
@@ -120,7 +120,7 @@ def test_output_is_the_same_with_and_without_drafts() -> None:
         drafts.add("prompt", request, out)
         while len(out) < 202:
             draft = (drafts.propose("prompt", out, 8) or [[]])[0]
-            # One forward pass: the model's own token at every position of the draft, as far as the draft is right.
+            # One forward pass gives the model's own token at every position of the draft, as far as the draft is right.
             passes += 1
             new = []
             for guess in [*draft, None]:

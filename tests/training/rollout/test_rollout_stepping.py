@@ -13,12 +13,12 @@ from armillary.training.rollout import Generation, Instances, RolloutWork, RollP
 from armillary.training.rollout.simulation import stepping as sp
 from armillary.training.rollout.simulation.steps import Launch
 
-#: Seconds of an iteration: 10 ms, 0.1 ms a token, 1 µs a token computed before.
+#: An iteration takes 10 ms, 0.1 ms per token, and 1 µs per token computed before.
 COST = CostArrays(np.array([0.0, 1.0]), np.array([0.0, 1e-4]), np.zeros(2), 0.0, 1e-6, 0.0, 0.0, 0.0, 10e-3, 0.0, 0.0)
 
 
 def alone(prompt: int, length: int) -> float:
-    """Seconds of one request by hand: the prompt, then one token after another, each reading what was computed before and itself."""
+    """The seconds of one request by hand: the prompt, then one token after another, each of which reads all tokens so far."""
     return (10e-3 + 1e-4 * prompt) + sum(10e-3 + 1e-4 + 1e-6 * (prompt + k) for k in range(1, length))
 
 
@@ -52,7 +52,7 @@ def test_it_is_the_ground_replica(blocks: int, seed: int, stop: bool) -> None:
 
 
 class TokenByToken:
-    """Instances as lists, one iteration after another; no code shared. Enough KV for all."""
+    """Simulates instances as lists, one iteration after another, with enough KV for all; it shares no code."""
 
     def __init__(self, cost: CostArrays, instances: int, prompt: list[int], length: list[int]) -> None:
         self.cost, self.prompt, self.length = cost, prompt, length
@@ -107,7 +107,7 @@ class TokenByToken:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rounds_of_tail_batching_end_when_a_token_by_token_simulator_says(seed: int) -> None:
-    """P0 = 4, R0 = 3, η = 1.5: started 6 × 5, kept 4 × 3; the simulator counts by itself."""
+    """With P0 = 4, R0 = 3 and η = 1.5, 6 × 5 responses are started and 4 × 3 kept; the simulator counts by itself."""
     rng = np.random.default_rng(seed)
     setup = Setup("qwen2.5-7b", gpus=8, tp=2, p0=4, r0=3, max_length=400)
     length = np.minimum(np.exp(rng.normal(3.5, 1.2, (12, 10))).astype(int) + 2, 400)

@@ -40,7 +40,7 @@ def small(seed: int = 1, steps: int = 5, p0: int = 8, **size: int) -> RolloutWor
 
 
 def play(batcher: TailBatcher, now: Round, lengths: dict[tuple[int, int], float]) -> list[tuple[int, int]]:
-    """Ends the round's responses in the order of their lengths; returns what was told to abort."""
+    """Ends the round's responses in the order of their lengths; returns the requests that were aborted."""
     aborted: list[tuple[int, int]] = []
     order = sorted((lengths[(p, j)], p, j) for p in now.prompts for j in range(now.launch))  # type: ignore[index]
     for _, p, j in order:
@@ -54,7 +54,7 @@ def play(batcher: TailBatcher, now: Round, lengths: dict[tuple[int, int], float]
 
 
 def test_a_figure_sized_example_by_hand() -> None:
-    """P0 = R0 = 3, η = 4/3: four prompts × four responses, the slowest prompt waits; after three short rounds those three get a long one."""
+    """With P0 = R0 = 3 and η = 4/3, four prompts × four responses run and the slowest prompt waits; three of those fill a long round."""
     batcher = TailBatcher(12, p0=3, r0=3, eta=4 / 3)
     slow = []
     for k in range(3):
@@ -330,7 +330,7 @@ def test_partial_rollouts_train_on_everything_and_count_old_tokens() -> None:
     assert lengths.sum() == work.length[:, :4].sum()
     # What goes on in the next step is not said again.
     assert sum(s.made_tokens for s in steps) == lengths.sum()
-    # What a response made in earlier steps: all but its last piece of 410 tokens, where siblings did not hold it up longer.
+    # A response made all but its last piece of 410 tokens in earlier steps, unless siblings held it up longer.
     assert metrics(steps, work)["offpolicy_fraction"] > 0
     whole = PartialRollout(share=1.0).steps(work)
     for a, b in zip(whole, Verl().steps(work), strict=True):

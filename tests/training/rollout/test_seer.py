@@ -129,7 +129,7 @@ def test_a_request_that_does_not_fit_lets_others_pass() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=7), st.integers(1, 3))
 def test_known_lengths_keep_grahams_bound(lengths: list[int], machines: int) -> None:
-    """List scheduling, longest first: at most 4/3 - 1/(3m) of the best of all assignments."""
+    """List scheduling with the longest first takes at most 4/3 - 1/(3m) times the best of all assignments."""
     scheduler = ContextScheduler(60, "known", dict(enumerate(lengths)))
     for q in range(len(lengths)):
         scheduler.submit(q, q)
@@ -146,7 +146,7 @@ def test_known_lengths_keep_grahams_bound(lengths: list[int], machines: int) -> 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_alike_siblings_come_near_the_oracle(seed: int) -> None:
-    """Given work of several times the longest response: probes have to run before anything is known."""
+    """The work is several times the longest response, because probes have to run before anything is known."""
     work = chains(seed, between=0.96, within=0.0, setup=replace(SETUP, p0=256))
     assert rollout_s(Seer(draft="none"), work) < rollout_s(Seer(draft="none", order="fifo"), work)
     assert rollout_s(Seer(draft="none"), work) <= 1.03 * rollout_s(OracleLpt(), work)

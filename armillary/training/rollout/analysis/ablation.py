@@ -1,4 +1,4 @@
-"""What each part of RollPacker and of Seer adds, in the order of the papers."""
+"""Shows what each part of RollPacker and of Seer adds, in the order of the papers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLLPACKER: Mapping[str, Technique] = {
     "+ parallelism planner": RollPacker(stream="none"),
     "+ stream trainer": RollPacker(),
 }
-#: Tail batching in halves: more prompts only, more responses only.
+#: The two halves of tail batching: more prompts only, and more responses only.
 TAILS: Mapping[str, Technique] = {
     "none": RollPacker(eta=1.0, reward="after", parallelism=False, stream="none"),
     "prompts 1.25": RollPacker(eta_responses=1.0, reward="after", parallelism=False, stream="none"),

@@ -1,8 +1,8 @@
-"""Tokens that an iteration keeps when siblings' words are drafts, from published means or from token streams.
+"""The tokens that an iteration keeps when the words of siblings are drafts, from published means or from token streams.
 
-Published (Seer, about): 1.70 tokens per iteration with a request's own history only, 2.04 with one sibling, 2.32 with five, 2.53 with
-fifteen, on one path; several paths add 0.1 to 0.3. If each draft is right with probability a, drafts of length γ keep
-(1 − a^(γ+1))/(1 − a) tokens: a(n) follows from the published means for long drafts, and is linear in ln(1 + n) between them.
+The published means (Seer) are about 1.70 tokens per iteration with a request's own history only, 2.04 with one sibling, 2.32 with five and
+2.53 with fifteen, on one path; several paths add 0.1 to 0.3. If each draft is right with probability a, drafts of length γ keep
+(1 − a^(γ+1))/(1 − a) tokens. So a(n) follows from the published means for long drafts, and is linear in ln(1 + n) between them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..simulation.stepping import MOST_DRAFT, MOST_PATHS
 
 SIBLINGS = (0, 1, 5, 15)
 PUBLISHED = (1.70, 2.04, 2.32, 2.53)
-#: Tokens that each further path adds, at most three of them: the lower end of what is published.
+#: The tokens that each of up to three further paths adds, which is the lower end of what is published.
 PATH_BONUS = 0.1
 
 
 def chances(most_siblings: int, means: Sequence[float] = PUBLISHED, siblings: Sequence[int] = SIBLINGS) -> npt.NDArray[np.float64]:
-    """Probability that a draft is right with 0, 1, …, `most_siblings` siblings ahead."""
+    """The probabilities that a draft is right with 0, 1, …, `most_siblings` siblings ahead."""
     if min(means) < 1:
         raise InputError(f"means: found {min(means)}; expected at least 1 token per iteration")
     known = [1 - 1 / m for m in means]
@@ -31,7 +31,7 @@ def chances(most_siblings: int, means: Sequence[float] = PUBLISHED, siblings: Se
 
 
 def table(chance: npt.NDArray[np.float64], most: int = MOST_DRAFT, paths: int = MOST_PATHS) -> npt.NDArray[np.float64]:
-    """Tokens kept of an iteration [siblings, drafts 0 … most, paths - 1]; without drafts exactly one."""
+    """The tokens kept per iteration [siblings, drafts 0 … most, paths - 1], which is exactly one without drafts."""
     a = np.clip(chance, 0.0, 0.999)[:, None]
     one = (1 - a ** (np.arange(most + 1) + 1)) / (1 - a)
     more = PATH_BONUS * np.arange(paths) * (np.arange(most + 1) > 0)[:, None]
@@ -42,10 +42,10 @@ def measured(
     streams: Mapping[str, Sequence[tuple[str, npt.NDArray[np.int32]]]], *, most_siblings: int = 15, draft: int = MOST_DRAFT,
     max_suffix: int = 24, every: int = 64,
 ) -> npt.NDArray[np.float64]:  # fmt: skip
-    """Mean tokens kept with 0, 1, … siblings known, by really drafting: each stream of a group is replayed after those before it.
+    """The mean tokens kept with 0, 1, … known siblings, found by drafting: each stream of a group is replayed after those before it.
 
-    Replay: draft up to `draft` tokens from the group's structure, keep those that the stream indeed has next, and one more that the model
-    gives. The request's own tokens join the structure every `every` tokens. Where no group has so many siblings, the last known mean.
+    A replay drafts up to `draft` tokens from the group's structure, and keeps those that the stream has next and one more that the model
+    gives. The request's own tokens join the structure every `every` tokens. If no group has so many siblings, the last known mean is used.
     """
     from .group_draft import GroupDraft
 

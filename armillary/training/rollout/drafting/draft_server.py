@@ -1,8 +1,8 @@
-"""Drafts among many instances: a server collects what requests say, in batches; each instance fetches what is new.
+"""Drafts among many instances: a server collects what requests say, in batches, and each instance fetches what is new.
 
-Appending every token at once would cost a message a token; drafts that lag by some hundred tokens are as good. Requests report as they
-decode; what a request said becomes visible when `batch` tokens of it have gathered (64 to 512 in the paper), or when it is over. A client
-holds its own `GroupDraft` and fetches only what it has not seen. Seer (arXiv 2511.14617, 2025).
+Appending every token at once would cost one message per token, and drafts that lag by some hundred tokens are as good. Requests report as
+they decode; what a request said becomes visible when `batch` tokens of it have gathered (64 to 512 in the paper), or when it is over. A
+client holds its own `GroupDraft` and fetches only what it has not seen. Seer (arXiv 2511.14617, 2025).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Delta = tuple[Hashable, tuple[int, ...]]
 
 
 class DraftServer:
-    """What all requests of all groups have said, as a log of batches by group."""
+    """A log of batches per group of what all its requests have said."""
 
     def __init__(self, batch: int = 128) -> None:
         if batch < 1:
@@ -27,7 +27,7 @@ class DraftServer:
         self._open: dict[tuple[Hashable, Hashable], list[int]] = {}
 
     def report(self, group: Hashable, request: Hashable, tokens: Sequence[int], *, over: bool = False) -> None:
-        """A request has said `tokens` more; `over`: and will say no more."""
+        """Records that a request has said `tokens` more, and whether it is `over`."""
         gathered = self._open.setdefault((group, request), [])
         gathered.extend(tokens)
         if gathered and (over or len(gathered) >= self.batch):
@@ -35,7 +35,7 @@ class DraftServer:
             gathered.clear()
 
     def deltas(self, group: Hashable, since: int = 0) -> list[Delta]:
-        """Batches of a group from number `since` on."""
+        """The batches of a group from number `since` on."""
         return self._log.get(group, [])[since:]
 
 
@@ -47,7 +47,7 @@ class DraftClient:
         self._seen: dict[Hashable, int] = {}
 
     def fetch(self, group: Hashable) -> int:
-        """Takes in what is new of a group; how many tokens."""
+        """Fetches what is new in a group; returns the number of tokens."""
         new = self.server.deltas(group, self._seen.get(group, 0))
         for request, tokens in new:
             self.drafts.add(group, request, tokens)
@@ -55,5 +55,5 @@ class DraftClient:
         return sum(len(tokens) for _, tokens in new)
 
     def propose(self, group: Hashable, context: Sequence[int], n: int, paths: int = 1) -> list[list[int]]:
-        """Drafts from what was fetched."""
+        """Proposes drafts from what was fetched."""
         return self.drafts.propose(group, context, n, paths)

@@ -1,4 +1,4 @@
-"""Drafts for speculative decoding from what siblings said: all responses to a prompt share one structure of their substrings.
+"""Drafts for speculative decoding from what siblings said, because all responses to a prompt share one structure of their substrings.
 
 The longest suffix of a request's tokens (at most `max_suffix`) that occurs in its group with something after it is looked up; the draft is
 what most often came next, token by token, or the k most frequent first tokens and what follows each. The model verifies drafts, so output
@@ -16,7 +16,7 @@ from armillary.errors import InputError
 
 from . import suffix_automaton as sa
 
-#: Most tokens of a draft, and most paths.
+#: The most tokens of a draft, and the most paths.
 MOST, MOST_PATHS = 64, 64
 
 
@@ -37,7 +37,7 @@ class GroupDraft:
         )
 
     def __len__(self) -> int:
-        """Tokens in all streams."""
+        """The number of tokens in all streams."""
         return self._tokens
 
     def add(self, group: Hashable, request: Hashable, tokens: Sequence[int] | npt.NDArray[np.int32]) -> None:
@@ -51,7 +51,7 @@ class GroupDraft:
         self._tokens += len(new)
 
     def propose(self, group: Hashable, context: Sequence[int] | npt.NDArray[np.int32], n: int, paths: int = 1) -> list[list[int]]:
-        """Up to `paths` drafts of up to `n` tokens after `context` (its last `max_suffix` tokens count); none: nothing like it was said."""
+        """Up to `paths` drafts of up to `n` tokens after the last `max_suffix` tokens of `context`; none if nothing like it was said."""
         if not 1 <= n <= MOST or not 1 <= paths <= MOST_PATHS:
             raise InputError(f"n, paths: found {n}, {paths}; expected 1 to {MOST} tokens and 1 to {MOST_PATHS} paths")
         start = self._root.get(group)
@@ -82,13 +82,13 @@ class GroupDraft:
         return 0 if v is None else int(self._a.state[v, sa.COUNT])
 
     def proposer(self, group: Hashable, n: int = 8) -> Proposer:
-        """A proposer for one group, shaped as engines' n-gram proposers are."""
+        """A proposer for one group, with the interface of the n-gram proposers of engines."""
         return Proposer(self, group, n)
 
     def replay(self, group: Hashable, request: Hashable, tokens: npt.NDArray[np.int32], draft: int, every: int = 64) -> tuple[int, int]:
-        """(tokens, iterations) if `request` says `tokens` with drafts of `draft`: each iteration keeps the right ones and one more.
+        """The (tokens, iterations) of a `request` that says `tokens` with drafts of `draft`; an iteration keeps right ones and one more.
 
-        Its own tokens join the structure every `every`.
+        Its own tokens join the structure every `every` tokens.
         """
         at = added = steps = 0
         said = tokens.tolist()
@@ -109,7 +109,7 @@ class GroupDraft:
         return len(said), steps
 
     def _room(self, new: int) -> None:
-        """Makes room before it is needed: n tokens make at most 2n states and 3n edges (and a root a group)."""
+        """Makes room before it is needed: n tokens make at most 2n states and 3n edges, and each group has one root."""
         a, total = self._a, self._tokens + new
         states, edges = 2 * total + len(self._root) + 8, 3 * total + 8
         if states <= len(a.state) and edges <= len(a.edge):
@@ -126,13 +126,13 @@ class GroupDraft:
 
 
 class Proposer:
-    """`propose(context_token_ids) -> draft ids`, for one group."""
+    """Proposes draft ids from the ids of the context, for one group."""
 
     def __init__(self, drafts: GroupDraft, group: Hashable, n: int) -> None:
         self.drafts, self.group, self.n = drafts, group, n
 
     def propose(self, context_token_ids: Sequence[int] | npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
-        """Tokens that probably come next, or None."""
+        """The tokens that probably come next, or None."""
         found = self.drafts.propose(self.group, context_token_ids, self.n)
         return np.array(found[0], np.int32) if found else None
 

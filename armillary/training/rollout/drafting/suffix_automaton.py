@@ -1,10 +1,10 @@
-"""A generalised suffix automaton with counts, over arrays: every substring of all streams of a group, and how often it occurs.
+"""A generalised suffix automaton in arrays: every substring of all streams of a group, and how often it occurs.
 
 A state is a set of substrings that end at the same places; its suffix link leads to the longest proper suffix that also ends elsewhere.
-A token is appended in O(1) amortised (Blumer et al., 1985; several strings: every stream has its own end). How often a substring occurs
-is the number of places at which its state ends, so each new token adds one to all states on its chain of suffix links. Substrings
-longer than `depth` are never asked for: states that hold only such are left out of the chain by a pointer to the nearest state that does
-not, which keeps periodic streams linear.
+A token is appended in O(1) amortised (Blumer et al., 1985; for several strings, every stream has its own end). A substring occurs as often
+as its state has places at which it ends, so each new token adds one to all states on its chain of suffix links. Substrings longer than
+`depth` are never asked for, so states that hold only such substrings are skipped by a pointer to the nearest state that holds others, which
+keeps periodic streams linear.
 """
 
 # Kernels carry their types in the arrays that they are given.
@@ -19,10 +19,10 @@ import numpy as np
 from armillary.kernels import kernel, part
 
 NONE = -1
-#: Columns of `state`: suffix link, longest substring, places it ends at, its edges' list, nearest state that is counted, its most
-#: frequent edge.
+#: Columns of `state`: the suffix link, the longest substring, the number of places where it ends, the list of its edges, the nearest state
+#: that is counted, and its most frequent edge.
 LINK, LENGTH, COUNT, EDGES, COUNTED, HEAVY = range(6)
-#: Columns of `edge`: from, token, to, next of the same state.
+#: Columns of `edge`: from, token, to, and the next edge of the same state.
 FROM, TOKEN, TO, NEXT = range(4)
 
 
@@ -81,7 +81,7 @@ def _new(a, length, link, count):
 
 @part
 def _split(a, p, q, token):
-    """Splits off the part of state `q` that is reached from `p`: a state that also ends elsewhere."""
+    """Splits off the part of state `q` that is reached from `p`, which is a state that also ends elsewhere."""
     copy = _new(a, a.state[p, LENGTH] + 1, a.state[q, LINK], a.state[q, COUNT])
     e = a.state[q, EDGES]
     while e != NONE:
@@ -104,7 +104,7 @@ def _counted(a, v, depth):
     """The nearest state from `v` up its suffix links that holds a substring of at most `depth` tokens."""
     u = v
     while a.state[u, LINK] != NONE and a.state[a.state[u, LINK], LENGTH] >= depth:
-        # What was nearest once is an ancestor still, but a state may have been put in between.
+        # The state that was nearest once is still an ancestor, but another may have been put in between.
         u = np.int64(a.state[u, COUNTED]) if a.state[u, COUNTED] != u else np.int64(a.state[u, LINK])
     while v != u:
         after = np.int64(a.state[v, COUNTED]) if a.state[v, COUNTED] != v else np.int64(a.state[v, LINK])
@@ -115,20 +115,20 @@ def _counted(a, v, depth):
 
 @part
 def _before(a, e, h):
-    """Whether edge e is more frequent than h, ties by token."""
+    """Whether edge e is more frequent than h; ties are decided by token."""
     c, d = a.state[a.edge[e, TO], COUNT], a.state[a.edge[h, TO], COUNT]
     return c > d or (c == d and a.edge[e, TOKEN] < a.edge[h, TOKEN])
 
 
 @kernel
 def root(a):
-    """A new root; its state."""
+    """Makes a new root; returns its state."""
     return _new(a, 0, NONE, 0)
 
 
 @kernel
 def append(a, last, tokens, depth):
-    """Appends tokens to the stream that ends in state `last`; the state in which it ends then."""
+    """Appends tokens to the stream that ends in state `last`; returns the state in which it then ends."""
     for token in tokens:
         before = np.int64(last)
         e = _find(a, last, token)
@@ -161,7 +161,7 @@ def append(a, last, tokens, depth):
         while a.state[v, LINK] != NONE:
             a.state[v, COUNT] += 1
             v = np.int64(a.state[v, LINK])
-        # Edges whose counts grew leave the states on the chain of the place before; no draft begins at the root.
+        # The edges whose counts grew leave the states on the chain of the place before. No draft begins at the root.
         v = _counted(a, before, depth)
         while a.state[v, LINK] != NONE:
             e, h = _find(a, v, token), np.int64(a.state[v, HEAVY])
@@ -173,7 +173,7 @@ def append(a, last, tokens, depth):
 
 @kernel
 def match(a, start, context):
-    """The state of the longest suffix of `context` that occurs with something after it; the root: none does."""
+    """The state of the longest suffix of `context` that occurs with something after it, or the root if none does."""
     v = np.int64(start)
     for token in context:
         while True:
@@ -191,10 +191,10 @@ def match(a, start, context):
 
 @kernel
 def walk(a, v, skip, out):
-    """Fills `out` with the most frequent continuation after state `v`, at first the one that `skip` others precede; how many tokens."""
+    """Fills `out` with the continuation after state `v` whose first token has rank `skip` by frequency; returns the number of tokens."""
     best = np.int64(a.state[v, HEAVY])
     for _ in range(skip):
-        # Most frequent first, ties by token: each pass finds what comes right after the last.
+        # The order is by frequency, with ties by token; each pass finds the edge that comes right after the last.
         last, best = best, np.int64(NONE)
         e = np.int64(a.state[v, EDGES])
         while e != NONE:

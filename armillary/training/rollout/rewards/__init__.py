@@ -1,1 +1,1 @@
-"""What a response is worth and how long it takes to know."""
+"""Rewards of responses, and how long it takes to compute them."""

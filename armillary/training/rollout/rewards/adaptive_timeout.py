@@ -1,7 +1,7 @@
-"""How long a program under test may run: a little longer than correct ones took, so that the hopeless are not waited for.
+"""A program under test may run a little longer than correct ones took, so that no step waits for hopeless ones.
 
-time-out = min(max(least, factor · T_anchor), most), T_anchor being the longest run among *correct* responses to the same prompt so far;
-`most` as long as none was correct. RollPacker (arXiv 2509.21009, 2025), section on the reward scheduler.
+The time-out is min(max(least, factor · T_anchor), most), where T_anchor is the longest run among *correct* responses to the same prompt so
+far; it is `most` as long as none was correct. RollPacker (arXiv 2509.21009, 2025), section on the reward scheduler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from armillary.errors import InputError
 
 
 class AdaptiveTimeout:
-    """Time-outs by test case, in seconds, learned from runs."""
+    """Learns the time-out of each test case, in seconds, from its runs."""
 
     def __init__(self, least_s: float = 2.0, factor: float = 1.5, most_s: float = 30.0) -> None:
         if not (0 < least_s <= most_s) or factor < 1:
@@ -20,7 +20,7 @@ class AdaptiveTimeout:
                 f"least_s, factor, most_s: found {least_s}, {factor}, {most_s}; expected 0 < least_s ≤ most_s and a factor of at least 1"
             )
         self.least_s, self.factor, self.most_s = least_s, factor, most_s
-        #: The longest correct run by test case, seconds.
+        #: The seconds of the longest correct run of each test case.
         self.anchor: dict[Hashable, float] = {}
 
     def timeout(self, case: Hashable) -> float:
@@ -29,6 +29,6 @@ class AdaptiveTimeout:
         return self.most_s if anchor is None else min(max(self.least_s, self.factor * anchor), self.most_s)
 
     def ran(self, case: Hashable, seconds: float, correct: bool) -> None:
-        """A run of `case` is over."""
+        """Records a run of `case` that is over."""
         if correct:
             self.anchor[case] = max(seconds, self.anchor.get(case, 0.0))

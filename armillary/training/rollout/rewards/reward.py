@@ -1,9 +1,9 @@
-"""What a response is worth, and how long it takes to know: rules, programs under test on CPUs, and a judge model on the devices.
+"""How long the rewards of responses take: rules, programs under test on CPUs, and a judge model on the devices.
 
 Programs run in a pool of workers, first come first served, until they end or their time-out. The judge is a language model that reads
-prompt and response once. It has no devices of its own: it shares those of an instance, and both get slower by a factor; of its layers as
-many stay resident as memory has room for beside the KV, the others are streamed from the host, each in the larger of its compute and its
-transfer.
+prompt and response once. It has no devices of its own, so it shares those of an instance, and both get slower by a factor. As many of its
+layers stay resident as memory has room for beside the KV; the others are streamed from the host, and each takes the larger of its compute
+and its transfer time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .adaptive_timeout import AdaptiveTimeout
 if TYPE_CHECKING:
     from armillary.llm import Model
 
-#: Seconds of checking an answer by rule.
+#: Seconds that it takes to check an answer by rule.
 RULE_S = 0.01
 #: How much slower actor and judge get on shared devices, with their multiprocessors partitioned and without.
 PARTITIONED, SHARED = 1.08, 1.35
@@ -32,17 +32,17 @@ PARTITIONED, SHARED = 1.08, 1.35
 
 @dataclass
 class Pool:
-    """CPU workers that run programs under test; `timeouts` None: every program gets the same 30 s."""
+    """CPU workers that run programs under test; without `timeouts`, every program gets the same 30 s."""
 
     workers: int
     timeouts: AdaptiveTimeout | None = None
-    #: Programs that would have been correct and were stopped before.
+    #: The number of programs that would have been correct but were stopped before.
     stopped_correct: int = field(default=0, init=False)
     _free: list[float] = field(default_factory=list, init=False)
     _running: dict[int, list[tuple[float, float, bool]]] = field(default_factory=dict, init=False)
 
     def run(self, case: int, at_s: float, seconds: float, correct: bool) -> float:
-        """A program is handed in at `at_s` (not before the one handed in last); when its reward is known."""
+        """Runs a program that is handed in at `at_s` (not before the one handed in last); returns when its reward is known."""
         start = at_s if len(self._free) < self.workers else max(at_s, heapq.heappop(self._free))
         limit = LIMIT_S
         if self.timeouts is not None:
@@ -61,7 +61,7 @@ class Pool:
 
 @functools.lru_cache(maxsize=16)
 def _judge_price(judge: str, device: str, node: int, tp: int) -> tuple[float, float, int, float]:
-    """Seconds of a token and of a pair, layers, bytes of a layer."""
+    """The seconds per token and per pair of tokens, the number of layers, and the bytes of a layer."""
     from armillary.llm import StepCost
 
     model, degree = find_model(judge), tp
@@ -74,7 +74,7 @@ def _judge_price(judge: str, device: str, node: int, tp: int) -> tuple[float, fl
 
 
 def judge_s(setup: Setup, tokens: float, tp: int, free_bytes: float, sharing: float = PARTITIONED) -> float:
-    """Seconds of one reading of `tokens` by the judge on an instance of `tp` devices that has `free_bytes` left, beside the actor."""
+    """The seconds in which the judge reads `tokens` beside the actor, on an instance of `tp` devices that has `free_bytes` left."""
     per_token, per_pair, layers, layer = _judge_price(setup.judge, setup.device, setup.node, tp)
     compute = sharing * (per_token * tokens + per_pair * tokens * (tokens + 1) / 2) / layers
     resident = min(layers, max(0, int(free_bytes // layer)))
@@ -82,7 +82,7 @@ def judge_s(setup: Setup, tokens: float, tp: int, free_bytes: float, sharing: fl
 
 
 def after_rollout_s(work: RolloutWork, prompts: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> float:
-    """Seconds of all rewards when they begin after the rollout: programs in the pool, the judge on all devices."""
+    """The seconds of all rewards when they begin after the rollout, with programs in the pool and the judge on all devices."""
     setup, pool = work.setup, Pool(work.setup.reward_workers)
     code = np.flatnonzero(work.task[prompts] == CODE)
     last = RULE_S if len(prompts) else 0.0
@@ -99,21 +99,22 @@ def after_rollout_s(work: RolloutWork, prompts: npt.NDArray[np.int64], columns: 
 
 
 class Rewards:
-    """Rewards during a rollout: each response is handed on at once; when its reward is known stands in `known_s`.
+    """Rewards during a rollout: each response is handed on at once, and `known_s` says when its reward is known.
 
-    `adaptive`: time-outs learned from correct runs; otherwise 30 s. `sharing`: how much slower judge and actor are while both run.
+    `timeouts` are learned from correct runs; without them, every program gets 30 s. `sharing` is how much slower judge and actor are while
+    both run.
     """
 
     def __init__(self, work: RolloutWork, tp: int, *, timeouts: AdaptiveTimeout | None = None, sharing: float = SHARED) -> None:
         self.work, self.tp, self.sharing = work, tp, sharing
         self.pool = Pool(work.setup.reward_workers, timeouts)
         self.known_s: dict[int, float] = {}
-        #: When each instance's judge is free again, and how many responses it has before it.
+        #: When the judge of each instance is free again, and how many responses it has in its queue.
         self._free: dict[int, float] = {}
         self._queued: dict[int, int] = {}
 
     def hand_on(self, generation: Generation, q: int, prompt: int, column: int) -> None:
-        """Request `q`, which is response `column` to `prompt`, has ended (one to be judged: now)."""
+        """Hands on request `q`, which is response `column` to `prompt` and has ended; one that is judged has ended now."""
         work, now = self.work, float(generation.ended_at[q])
         task = work.task[prompt]
         if task == CODE:

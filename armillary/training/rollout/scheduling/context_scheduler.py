@@ -1,9 +1,9 @@
-"""Which request next: one of each group goes ahead to show how long the group is, then the longest groups first.
+"""Chooses the next request: one of each group goes ahead to show how long the group is, and then the longest groups go first.
 
-The first request of a group is its *probe*: probes come before all others, the one with the fewest tokens so far first, so that short
-groups are known soon and long ones show themselves. A group's length is estimated by the longest of its finished requests, and by the
-maximum as long as none is finished. All others: longest estimate first (Graham's LPT, on estimates), ties by the fewest tokens that
-remain.
+The first request of a group is its *probe*. Probes come before all others, and the probe with the fewest tokens so far comes first, so
+that short groups are known soon and long ones show themselves. A group's length is estimated by the longest of its finished requests, and
+by the maximum as long as none is finished. All other requests are ordered by the longest estimate first (Graham's LPT, on estimates), and
+ties by the fewest tokens that remain.
 
 Seer (arXiv 2511.14617, 2025), context-aware scheduling.
 """
@@ -16,7 +16,7 @@ from typing import Literal
 
 from armillary.errors import InputError, unknown
 
-#: Requests looked at when the first does not fit the KV that is free.
+#: The number of requests that are examined when the first does not fit the free KV.
 LOOK = 16
 Key = tuple[float, float, int]
 
@@ -24,7 +24,7 @@ Key = tuple[float, float, int]
 class ContextScheduler:
     """A buffer of requests of one rollout, over all instances.
 
-    `order`: "context" as above, "fifo" as they come, "known" longest first by `lengths` of the requests (an oracle).
+    `order` is "context" (as above), "fifo" (as they come) or "known" (longest first by the `lengths` of the requests, an oracle).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ContextScheduler:
         self._group: dict[Hashable, Hashable] = {}
         self._probe: dict[Hashable, Hashable] = {}
         self._longest: dict[Hashable, int] = {}
-        #: Waiting requests: (tokens so far, KV that the next piece needs, order of coming), and by group.
+        #: The waiting requests with (tokens so far, KV that the next piece needs, order of arrival), and those of each group.
         self._waits: dict[Hashable, tuple[int, int, int]] = {}
         self._of_group: dict[Hashable, set[Hashable]] = {}
         self._heap: list[tuple[Key, int, Hashable]] = []
@@ -51,7 +51,7 @@ class ContextScheduler:
         return len(self._waits)
 
     def estimate(self, group: Hashable) -> int:
-        """Tokens of the group's longest finished request; the maximum before any is finished."""
+        """The tokens of the group's longest finished request, or the maximum before any is finished."""
         return self._longest.get(group, self.max_length)
 
     def is_probe(self, request: Hashable) -> bool:
@@ -60,7 +60,7 @@ class ContextScheduler:
         return self._probe.get(group) == request and group not in self._longest
 
     def submit(self, request: Hashable, group: Hashable, generated: int = 0, kv_tokens: int = 0) -> None:
-        """A request waits: new, or back with `generated` tokens; its next piece needs `kv_tokens` of KV."""
+        """Adds a request that is new, or that comes back with `generated` tokens; its next piece needs `kv_tokens` of KV."""
         if request in self._waits:
             raise InputError(f"request {request} waits already")
         self._group[request] = group
@@ -71,7 +71,7 @@ class ContextScheduler:
         self._push(request)
 
     def finish(self, request: Hashable, length: int) -> None:
-        """A request is over, after `length` tokens: its group's estimate is at least that."""
+        """Records that a request ended after `length` tokens, so that its group's estimate is at least that."""
         group = self._group[request]
         before = self.estimate(group)
         self._longest[group] = max(length, self._longest.get(group, 0))
@@ -85,7 +85,7 @@ class ContextScheduler:
             self._remove(request)
 
     def next(self, free_kv: float) -> Hashable | None:
-        """Takes out the first request whose next piece fits `free_kv` tokens, of the first few; None: none of them does."""
+        """Takes out the first of the first few requests whose next piece fits `free_kv` tokens; returns None if none of them fits."""
         aside: list[tuple[Key, int, Hashable]] = []
         found = None
         while self._heap and len(aside) < LOOK:

@@ -1,4 +1,4 @@
-"""A response in pieces: each piece is an ordinary request with a smaller `max_tokens`, and may run on another instance.
+"""A response in pieces, each of which is an ordinary request with a smaller `max_tokens` and may run on another instance.
 
 Seer (arXiv 2511.14617, 2025), divided rollout.
 """
@@ -13,7 +13,7 @@ from armillary.errors import InputError
 
 @dataclass
 class DividedRequest:
-    """One request, cut into chunks of `chunk` tokens, of at most `max_tokens` in all."""
+    """One request of at most `max_tokens`, cut into chunks of `chunk` tokens."""
 
     request: Hashable
     group: Hashable
@@ -31,16 +31,16 @@ class DividedRequest:
 
     @property
     def next_max_tokens(self) -> int:
-        """`max_tokens` of the next piece; 0 when it is over."""
+        """The `max_tokens` of the next piece, or 0 when the request is over."""
         return 0 if self.finished else min(self.chunk, self.max_tokens - self.generated)
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of KV that the next piece needs at most: admitted only where they fit, it is never preempted."""
+        """The most tokens of KV that the next piece needs; a piece that is admitted only where they fit is never preempted."""
         return self.prompt_tokens + self.generated + self.next_max_tokens
 
     def made(self, tokens: int, *, stopped: bool) -> bool:
-        """A piece is over after `tokens`; `stopped`: the model ended the response. Whether the whole request is over."""
+        """Records that a piece ended after `tokens`, and whether the model `stopped` there; returns whether the whole request is over."""
         if not 0 <= tokens <= self.next_max_tokens:
             raise InputError(f"tokens: found {tokens}; expected at most {self.next_max_tokens}, what the piece was given")
         self.generated += tokens

@@ -1,8 +1,8 @@
-"""Rollouts in chunks: requests of a global buffer are given to instances with room, chunk by chunk, through a shared KV pool.
+"""Rollouts in chunks: instances with room take requests from a global buffer, chunk by chunk, through a shared KV pool.
 
 A request is admitted only where the KV of its whole next chunk fits beside what was promised to others, so nothing is ever preempted. After
-a chunk it comes back to the buffer, its KV to the pool, and the instance with the most free KV takes the next one; where that is the
-same instance, nothing has to be read. Seer (arXiv 2511.14617, 2025).
+a chunk the request returns to the buffer and its KV to the pool, and the instance with the most free KV takes the next request. If that is
+the instance on which the request ran before, nothing has to be read. Seer (arXiv 2511.14617, 2025).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DRAFT_ROOM = 2 * sp.MOST_DRAFT
 
 
 class DividedRollout:
-    """One rollout: `launch`'s requests, an order of serving, chunks of `chunk` tokens, and drafts where `accept` has any."""
+    """One rollout of the requests of `launch`, in the scheduler's order, in chunks of `chunk` tokens, with drafts if `accept` has any."""
 
     def __init__(
         self, launch: Launch, instances: Instances, scheduler: ContextScheduler, pool: KvPool, *, chunk: int, max_length: int,
@@ -38,7 +38,7 @@ class DividedRollout:
         target = np.minimum(launch.length, chunk)
         self.generation = Generation(instances, prompt, target, launch.group, accept=accept, best_draft=best_draft)
         self.parts = [DividedRequest(q, int(launch.group[q]), int(prompt[q]), max_length, chunk) for q in range(len(launch))]
-        #: Tokens of KV that each instance has not promised, and what each request was promised.
+        #: The tokens of KV that each instance has not promised, and those that each request was promised.
         self.free = np.full(instances.count, instances.kv_tokens // self.block * self.block, np.int64)
         self.promised = np.zeros(len(launch), np.int64)
         self._ready: dict[int, float] = {}
@@ -55,7 +55,7 @@ class DividedRollout:
         self.scheduler.submit(q, part.group, part.generated, self._need(q))
 
     def fill(self) -> None:
-        """Gives requests to instances as long as any fits."""
+        """Gives requests to instances as long as one fits."""
         seqs = self.generation.instances.max_seqs
         running = self.generation.state.eng
         while len(self.scheduler):
@@ -80,7 +80,7 @@ class DividedRollout:
             generation.send(q, r)
             return
         there = self.pool.get(q, r, max(generation.now, self._ready.get(q, 0.0)))
-        # Until its KV has come, the request belongs to the instance that promised it room.
+        # Until its KV has arrived, the request belongs to the instance that promised it room.
         generation.state.tag[q, sp.HOME] = r
         generation.at(there, lambda: self._arrive(q, r))
 
@@ -89,7 +89,7 @@ class DividedRollout:
             self.generation.send(q, r)
 
     def next(self) -> list[int]:
-        """The requests that are over next, with all their chunks; none: all are done."""
+        """The requests that finish their last chunk next; an empty list if all are done."""
         while True:
             ended = self.generation.next()
             if not ended:
@@ -122,7 +122,7 @@ class DividedRollout:
         self.generation.abort(q)
 
     def run(self, over: Callable[[list[int]], bool] | None = None) -> None:
-        """To the end, or until `over` says of requests that are done that it is."""
+        """Runs to the end, or until `over`, which is given the requests that have just ended, returns true."""
         while ended := self.next():
             if over is not None and over(ended):
                 return

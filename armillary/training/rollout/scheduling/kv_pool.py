@@ -1,6 +1,6 @@
-"""The global KV pool: host memory of all nodes, then SSDs, over each instance's ports.
+"""The global KV pool, which consists of the host memory of all nodes and then of SSDs, and is reached over each instance's ports.
 
-A request's KV is written behind its decoding; what its last chunk added must be there before it can be read. Reads come through the
+A request's KV is written while it decodes, and what its last chunk added must be written before it can be read. Reads come through the
 ports of the instance that takes the request, one after another.
 """
 
@@ -13,7 +13,7 @@ from armillary.errors import InputError
 
 @dataclass
 class KvPool:
-    """Bytes in two tiers, and seconds of writes and reads. `rate` bytes/s through an instance's ports, `ssd_rate` of an SSD tier."""
+    """Bytes in two tiers, and seconds of writes and reads, at `rate` bytes/s through an instance's ports and `ssd_rate` of the SSDs."""
 
     host_bytes: float
     ssd_bytes: float
@@ -22,7 +22,7 @@ class KvPool:
     token_bytes: float
     #: When each instance's ports are free again.
     _free: dict[int, float] = field(default_factory=dict, init=False)
-    #: Bytes in the host's tier and on SSD by request.
+    #: The bytes of each request in host memory and on SSD.
     _host: dict[int, float] = field(default_factory=dict, init=False)
     _ssd: dict[int, float] = field(default_factory=dict, init=False)
     held: float = field(default=0.0, init=False)
@@ -32,7 +32,7 @@ class KvPool:
     beyond: float = field(default=0.0, init=False)
 
     def check(self, tokens: int) -> None:
-        """`InputError` unless the pool holds at least one request's chunk of `tokens`."""
+        """Raises an `InputError` unless the pool holds at least one chunk of `tokens`."""
         if not self.host_bytes + self.ssd_bytes >= tokens * self.token_bytes:
             raise InputError(
                 f"pool: {self.host_bytes + self.ssd_bytes:.3g} bytes; expected at least one chunk, {tokens * self.token_bytes:.3g} bytes"
@@ -41,11 +41,11 @@ class KvPool:
             raise InputError("pool: expected rates above 0")
 
     def put(self, request: int, tokens: float, new_tokens: float, now: float) -> float:
-        """Parks a request's KV; when it can be read (what is new of it is written last)."""
+        """Parks a request's KV, whose new part is written last; returns when it can be read."""
         size = tokens * self.token_bytes
         host = min(size, max(0.0, self.host_bytes - self.held))
         ssd = size - host
-        # What exceeds both tiers is taken to lie on disks of the same rate elsewhere, and is counted.
+        # The model puts what exceeds both tiers on disks of the same rate elsewhere, and counts it.
         self.beyond = max(self.beyond, self.spilled + ssd - self.ssd_bytes)
         self._host[request], self._ssd[request] = host, ssd
         self.held, self.spilled = self.held + host, self.spilled + ssd
@@ -54,13 +54,13 @@ class KvPool:
         return now + written * ((1 - share) / self.rate + share / self.ssd_rate)
 
     def drop(self, request: int) -> tuple[float, float]:
-        """Takes a request's KV out: bytes in host memory and on SSD."""
+        """Takes a request's KV out; returns its bytes in host memory and on SSD."""
         host, ssd = self._host.pop(request, 0.0), self._ssd.pop(request, 0.0)
         self.held, self.spilled = self.held - host, self.spilled - ssd
         return host, ssd
 
     def get(self, request: int, instance: int, now: float) -> float:
-        """Reads a request's KV into an instance; when it is there."""
+        """Reads a request's KV into an instance; returns when it is there."""
         host, ssd = self.drop(request)
         start = max(now, self._free.get(instance, 0.0))
         self._free[instance] = end = start + host / self.rate + ssd / self.ssd_rate

@@ -1,4 +1,4 @@
-"""Training begins on half of the devices while the other half still generates; the sum of gradients is that of waiting.
+"""Training begins on half of the devices while the other half still generates; the combined gradient is that of synchronous training.
 
 RollPacker (arXiv 2509.21009, 2025), stream trainer.
 """
@@ -16,7 +16,7 @@ from armillary.errors import InputError
 
 
 def half(gpus: int, rollout_tp: int, training_replica: int) -> int | None:
-    """Devices that may leave: half of them, if that cuts no rollout instance and no data-parallel copy of the trained model; else None."""
+    """The number of devices that may leave: half, if that cuts no rollout instance and no data-parallel copy in training, and else None."""
     if gpus % 2:
         return None
     freed = gpus // 2
@@ -27,8 +27,8 @@ def half(gpus: int, rollout_tp: int, training_replica: int) -> int | None:
 def combine_gradients(gradients: Sequence[Any], samples: Sequence[int]) -> Any:
     """The gradient of the mean loss over all samples, from each replica's gradient of its own mean: Σ nᵢ·gᵢ / Σ nᵢ.
 
-    `gradients` are arrays or tensors of one shape; `samples` how many each replica worked on: they differ when work is handed out as it
-    arrives.
+    `gradients` are arrays or tensors of one shape. `samples` are the numbers of samples of the replicas, which differ when work is handed
+    out as it arrives.
     """
     if len(gradients) != len(samples) or not gradients:
         raise InputError(f"found {len(gradients)} gradients and {len(samples)} counts; expected one count for each, and at least one")
@@ -44,7 +44,7 @@ def combine_gradients(gradients: Sequence[Any], samples: Sequence[int]) -> Any:
 def streamed(ready_s: npt.NDArray[np.float64], work_s: npt.NDArray[np.float64], start_s: float, end_s: float, share: float) -> float:
     """Seconds of work, as all devices would take them, that `share` of the devices does between `start_s` and `end_s`.
 
-    Pieces of `work_s` are done as they become ready, one after another; a piece cut off at the end counts as far as it got.
+    Pieces of `work_s` are done one after another as they become ready; a piece that is cut off at the end counts as far as it got.
     """
     if share <= 0 or end_s <= start_s:
         return 0.0
@@ -62,10 +62,10 @@ def streamed(ready_s: npt.NDArray[np.float64], work_s: npt.NDArray[np.float64], 
 
 @dataclass
 class StreamTrainer:
-    """When to let half of the devices go: between `least` and `most` of the responses, looked at each further `every`.
+    """Decides when half of the devices may go, once per share `every` of the responses between `least` and `most`.
 
-    The decision: the KV that the remaining requests will need at most, from the lengths of earlier rounds given what each has made
-    already, fits what stays. `history` are lengths of earlier rounds; without any it waits.
+    They may go if the KV that the remaining requests are expected to need fits the devices that stay. The expectation comes from the
+    lengths of earlier rounds (`history`), given what each request has made already; without a history, all devices stay.
     """
 
     least: float = 0.2
@@ -75,14 +75,14 @@ class StreamTrainer:
     _looked: float = field(default=-1.0, init=False)
 
     def looks(self, finished: float) -> bool:
-        """Whether the share of responses that ended asks for a look."""
+        """Whether the share of responses that ended calls for a decision."""
         if not self.least <= finished <= self.most or (self._looked >= 0 and finished < self._looked + self.every - 1e-12):
             return False
         self._looked = finished
         return True
 
     def expected(self, made: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Mean length of those in the history that got beyond `made` tokens; `made` itself where none did."""
+        """The mean length of those in the history that got beyond `made` tokens, or `made` itself if none did."""
         known = np.sort(self.history)
         above = np.concatenate([np.cumsum(known[::-1])[::-1], [0.0]])
         at = np.searchsorted(known, made, side="right")

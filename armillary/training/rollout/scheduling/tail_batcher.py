@@ -2,9 +2,9 @@
 
 A *short* round starts ⌈η·P0⌉ prompts with ⌈η·R0⌉ responses each. A prompt is complete when R0 of its responses are there; the round is
 over when P0 prompts are complete. Prompts (not tokens) that were cut off wait in a queue; as soon as it holds P0 of them, they get a
-*long* round of P0 × R0 to the end. So every prompt is trained on once an epoch, with the weights of its own round.
+*long* round of P0 × R0 to the end. So every prompt is trained on once per epoch, with the weights of its own round.
 
-No simulation and no I/O: it fits any loop that can add and abort requests of an engine.
+It neither simulates nor does I/O, so it fits any loop that can add and abort requests of an engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Request = tuple[Hashable, int]
 
 @dataclass(frozen=True)
 class Round:
-    """What to start: these prompts, `launch` responses each (numbered from 0); it is over when `needed` prompts are complete."""
+    """A round: its prompts, with `launch` responses each (numbered from 0); it is over when `needed` prompts are complete."""
 
     kind: Literal["short", "long"]
     prompts: tuple[Hashable, ...]
@@ -32,7 +32,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Reply:
-    """What to do now: requests (prompt, response) to abort, prompts to start besides, and whether the round is over."""
+    """What to do now: the requests (prompt, response) to abort, further prompts to start, and whether the round is over."""
 
     abort: tuple[Request, ...] = ()
     launch: tuple[Hashable, ...] = ()
@@ -45,8 +45,8 @@ _NOTHING_TO_DO = Reply()
 class TailBatcher:
     """Rounds over a dataset of prompts.
 
-    `eta` ≥ 1 is how much more is started than kept; `eta_prompts` and `eta_responses` set the two apart. `dapo`: a prompt whose kept
-    rewards are all equal teaches nothing; it is dropped, neither counted nor queued, and another takes its place.
+    `eta` ≥ 1 is how much more is started than kept; `eta_prompts` and `eta_responses` set the two separately. With `dapo`, a prompt whose
+    kept rewards are all equal teaches nothing, so it is dropped, neither counted nor queued, and another takes its place.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class TailBatcher:
         self.launch_prompts, self.launch_responses = _up(by_prompt * p0), _up(by_response * r0)
         if self.launch_prompts > len(self.dataset):
             raise InputError(f"dataset: found {len(self.dataset)} prompts; a round starts {self.launch_prompts} (eta · p0)")
-        #: Prompts taken from the dataset so far, and those that wait for a long round, oldest first.
+        #: The number of prompts taken from the dataset so far, and the prompts that wait for a long round, oldest first.
         self.taken = 0
         self.queue: list[Hashable] = []
-        #: The round that runs; None between rounds.
+        #: The round that runs, or None between rounds.
         self.now: Round | None = None
         self._kept: dict[Hashable, list[int]] = {}
         self._rewards: dict[Hashable, list[float]] = {}
@@ -111,7 +111,7 @@ class TailBatcher:
         self._open[prompt], self._kept[prompt], self._rewards[prompt] = set(range(launch)), [], []
 
     def finished(self, prompt: Hashable, response: int, reward: float | None = None) -> Reply:
-        """A response has ended. Those that end at one moment are told in the order of their ids. `reward` matters to DAPO alone."""
+        """Records that a response has ended. Responses that end together come in the order of their ids. `reward` matters to DAPO only."""
         if self.now is None or prompt not in self._open or response not in self._open[prompt]:
             return _NOTHING_TO_DO
         self._open[prompt].discard(response)
@@ -142,20 +142,20 @@ class TailBatcher:
 
     @property
     def trained(self) -> tuple[Hashable, ...]:
-        """Prompts of this or the last round that are complete, in the order in which they were."""
+        """The prompts of this or the last round that are complete, in the order in which they became complete."""
         return tuple(self._complete)
 
     @property
     def dropped(self) -> tuple[Hashable, ...]:
-        """Prompts of this or the last round whose rewards were all equal (DAPO)."""
+        """The prompts of this or the last round whose rewards were all equal (DAPO)."""
         return tuple(self._dropped)
 
     def kept(self, prompt: Hashable) -> tuple[int, ...]:
-        """The responses to train on: the first R0 that ended."""
+        """The responses to train on, which are the first R0 that ended."""
         return tuple(self._kept[prompt])
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands, as plain data; what ran in an open round starts again."""
+        """The state of the epoch as plain data; what ran in an open round starts again."""
         again = [] if self.now is None else [p for p in self._kept if p not in self._dropped]
         return {"taken": self.taken, "queue": list(self.queue), "again": again}
 
@@ -182,5 +182,5 @@ def rounds_of(
 
 
 def _up(x: float) -> int:
-    """⌈x⌉, with 1.25 · 128 = 160 and not 161 for rounding's sake."""
+    """⌈x⌉ with a tolerance, so that 1.25 · 128 is 160 and not 161 because of rounding."""
     return math.ceil(x - 1e-9)

@@ -1,6 +1,6 @@
-"""Tensor parallelism by what memory says: preemptions that grow ask for more devices per instance, none at all for fewer.
+"""Chooses tensor parallelism by preemptions: if they grow, instances get more devices, and if there are none, fewer.
 
-For each kind of round by itself: more than `growth` times the preemptions of the round before doubles TP (never across nodes); `calm`
+Each kind of round has its own TP. More than `growth` times the preemptions of the round before double it (never across nodes), and `calm`
 rounds in a row without any halve it. RollPacker (arXiv 2509.21009, 2025), parallelism planner.
 """
 
@@ -12,7 +12,7 @@ from armillary.errors import InputError
 
 
 class TpController:
-    """TP by kind of round: starts at `start`, stays within `least` and `most` (the devices of a node)."""
+    """The TP of each kind of round, which starts at `start` and stays within `least` and `most` (the devices of a node)."""
 
     def __init__(self, start: int, most: int, least: int = 1, *, growth: float = 1.05, calm: int = 4) -> None:
         if not 1 <= least <= start <= most or calm < 1:
@@ -23,11 +23,11 @@ class TpController:
         self._zeros: dict[Hashable, int] = {}
 
     def tp(self, kind: Hashable = "") -> int:
-        """Devices of an instance in the next round of this kind."""
+        """The devices of an instance in the next round of this kind."""
         return self._tp.get(kind, self.start)
 
     def after(self, preemptions: int, kind: Hashable = "") -> int:
-        """Tells what a round saw; the TP of the next round of its kind."""
+        """Records the preemptions of a round; returns the TP of the next round of its kind."""
         now, before = self.tp(kind), self._before.get(kind)
         self._before[kind] = preemptions
         zeros = self._zeros[kind] = self._zeros.get(kind, 0) + 1 if preemptions == 0 else 0

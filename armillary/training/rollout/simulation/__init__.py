@@ -1,1 +1,1 @@
-"""A rollout and its steps in simulated time: the machine, instances that batch, generation, and the figures of an epoch."""
+"""A rollout and its steps in simulated time: the machine, the instances, generation, and the figures of an epoch."""

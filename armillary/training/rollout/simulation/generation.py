@@ -16,14 +16,14 @@ from armillary.llm import CostArrays
 from . import stepping as sp
 
 FloatArray = npt.NDArray[np.float64]
-#: Rows of the dense tables of an iteration's seconds; beyond, the last slope goes on.
+#: The rows of the dense tables of an iteration's seconds; the last slope continues beyond them.
 TABLE_TOKENS = 16384
 NO_DRAFTS = np.zeros((0, 1, 1))
 
 
 @dataclass(frozen=True)
 class Instances:
-    """Equal instances: how many, the tokens of KV each holds, what an iteration costs, and how they batch."""
+    """Equal instances: their number, the tokens of KV that each holds, what an iteration costs, and how they batch."""
 
     count: int
     kv_tokens: int
@@ -37,7 +37,7 @@ class Instances:
             raise InputError(f"{self.count} instances of {self.kv_tokens} tokens of KV; expected at least one of at least {self.block}")
 
     def tables(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Seconds by new tokens, by sequences, and the four rates, for the compiled loop."""
+        """The seconds by new tokens and by sequences, and the four rates, for the compiled loop."""
         known = _TABLES.get(id(self.cost))
         if known is None or known[0] is not self.cost:
             c, x = self.cost, np.arange(TABLE_TOKENS, dtype=float)
@@ -58,11 +58,11 @@ def _dense(grid: FloatArray, values: FloatArray, x: FloatArray) -> FloatArray:
 
 
 class Generation:
-    """Requests on instances. `prompt` and `target` in tokens; `group` says whose siblings they are (equal numbers stand together).
+    """Requests on instances. `prompt` and `target` are in tokens; requests with the same `group` are siblings and stand together.
 
-    The life of a request: ahead → waiting → running → ended, or aborted on the way; `move` sends it on with what it has. `now` is in
-    seconds from the start of the rollout. `accept[siblings ahead, drafts, paths - 1]` are tokens kept of an iteration with drafts.
-    `done` tokens were made before (their KV is gone). `quota`: how many requests of each group must end before `next` comes back for it.
+    The life of a request is ahead → waiting → running → ended, or aborted on the way; `move` sends it on with what it has. `now` is in
+    seconds from the start of the rollout. `accept[siblings ahead, drafts, paths - 1]` are the tokens kept per iteration with drafts.
+    `done` tokens were made before (their KV is gone). `quota` requests of each group must end before `next` returns for it.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class Generation:
         fixed = np.array([instances.budget, instances.max_seqs, instances.block, int(best_draft)])
         run = np.zeros((r, 2, min(instances.max_seqs, max(n, 1)) + 1), np.int64)
         self.state = sp.State(tag, num, eng, clock, run, member, body, head, rate, fixed, accept, np.zeros(n + 1, np.int64))
-        #: What is to be called at a time: (time, order, call).
+        #: The calls that are due, as (time, order, call).
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
 
     def send(self, q: int, r: int) -> None:
-        """Request `q` waits at instance `r` from now on."""
+        """Sends request `q` to instance `r`, where it waits from now on."""
         sp.submit(self.state, q, r, self.now)
 
     def send_all(self, homes: Any) -> None:
-        """Every request waits, in order, at its instance."""
+        """Sends every request, in order, to its instance."""
         sp.submit_all(self.state, np.asarray(homes, np.int64), self.now)
 
     def abort(self, q: int) -> float:
-        """Gives a request up; its blocks are free at once. Returns the tokens it had made."""
+        """Gives a request up, which frees its blocks at once. Returns the tokens that it had made."""
         sp.take_off(self.state, q, self.now, sp.ABORTED)
         return float(self.state.num[q, sp.DONE])
 
@@ -120,13 +120,13 @@ class Generation:
         self.send(q, to)
 
     def keep_on(self, q: int, target: int, *, with_kv: bool) -> None:
-        """Gives a request that ended a further target; `with_kv`: where it is sent next, its KV comes too."""
+        """Gives a request that ended a further target; `with_kv` says that its KV comes along to where it is sent next."""
         self.state.tag[q, sp.TARGET], self.state.tag[q, sp.STATUS] = target, sp.AHEAD
         known = self.state.tag[q, sp.PROMPT] + self.state.num[q, sp.DONE]
         self.state.num[q, sp.COMPUTED] = known - 1 if with_kv else 0.0
 
     def slow(self, r: int, factor: float) -> None:
-        """Iterations of instance `r` that begin from now on take `factor` times as long."""
+        """Makes iterations of instance `r` that begin from now on take `factor` times as long."""
         sp.set_speed(self.state, r, self.now, factor)
 
     def at(self, time_s: float, call: Callable[[], None]) -> None:
@@ -135,9 +135,9 @@ class Generation:
         heapq.heappush(self._timers, (max(time_s, self.now), self._order, call))
 
     def next(self, until_s: float = np.inf) -> list[int]:
-        """The requests that reach their targets next, in the order of time; it is the time of the last of them then.
+        """The requests that reach their targets next, in the order of time; `now` is then the time of the last of them.
 
-        Without a quota all at one moment. None: `until_s` came first, or all is done.
+        Without a quota they are those of one moment. The list is empty if `until_s` came first, or if all are done.
         """
         while True:
             timer = self._timers[0][0] if self._timers else np.inf
@@ -153,7 +153,7 @@ class Generation:
             call()
 
     def finish(self) -> None:
-        """Runs to the end, without asking anybody."""
+        """Runs to the end without returning in between."""
         self.now, stuck = sp.advance(self.state, self.now, np.inf, False)
         if stuck != sp.NOTHING:
             raise InputError(f"instance {stuck} can run nothing: its blocks of KV are too few for one request")
@@ -164,41 +164,41 @@ class Generation:
         return int(self.state.tag[q, sp.HOME])
 
     def free_tokens(self, r: int) -> int:
-        """Tokens of KV that instance `r` has left, as of the last segment that was booked."""
+        """The tokens of KV that instance `r` had left after the last segment that was booked."""
         return int(self.state.eng[r, sp.FREE]) * self.instances.block
 
     @property
     def ended_at(self) -> FloatArray:
-        """Seconds at which each request last reached its target; NaN: never."""
+        """The seconds at which each request last reached its target; NaN if it never did."""
         return self.state.num[:, sp.AT]
 
     @property
     def over_s(self) -> float:
-        """When a request last reached its target: the rollout's end, whatever else (a judge) still goes on."""
+        """When a request last reached its target, which is the end of the rollout even if a judge still runs."""
         return float(np.nanmax(self.ended_at, initial=0.0)) if self.n else 0.0
 
     @property
     def done(self) -> FloatArray:
-        """Tokens that each request has made, up to the last segment that was booked."""
+        """The tokens that each request has made up to the last segment that was booked."""
         return self.state.num[:, sp.DONE]
 
     @property
     def made_tokens(self) -> float:
-        """Tokens made in all, also by requests that were given up."""
+        """All tokens that were made, including those of requests that were given up."""
         return float(self.state.clock[:, sp.OUT].sum())
 
     @property
     def live(self) -> npt.NDArray[np.int64]:
-        """Requests that wait or run."""
+        """The requests that wait or run."""
         status = self.state.tag[:, sp.STATUS]
         return np.flatnonzero((status == sp.WAITING) | (status == sp.RUNNING))
 
     @property
     def preemptions(self) -> int:
-        """How often a request was sent back for want of KV."""
+        """The number of times that a request was sent back because KV ran out."""
         return int(self.state.eng[:, sp.PREEMPTED].sum())
 
     @property
     def busy_s(self) -> float:
-        """Seconds in which instances computed, added up."""
+        """The sum of the seconds in which instances computed."""
         return float(self.state.clock[:, sp.BUSY].sum())

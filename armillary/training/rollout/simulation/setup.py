@@ -17,18 +17,18 @@ from .generation import Instances
 if TYPE_CHECKING:
     from armillary.llm import Chip, CostArrays, Fabric, Model
 
-#: An engine's own milliseconds for an iteration and for each running request: fitted to measured vLLM runs on an H100.
+#: The seconds that an engine itself takes per iteration and per running request, fitted to measured vLLM runs on an H100.
 HOST_S, RUNNING_S = 2.437837e-3, 7.191685e-6
-#: Bytes/s from the host's memory to one device: PCIe 5.0 in practice.
+#: Bytes/s from the host's memory to one device, as PCIe 5.0 gives in practice.
 PCIE_RATE = 50e9
-#: Tokens that training packs into one pass, and a second length from which attention's part is told.
+#: The tokens that training packs into one pass, and a second length that separates the part of attention.
 PACKED, LONG = 8192, 32768
 _DEEPSEEK = {
     "model_type": "deepseek_v3", "torch_dtype": "bfloat16", "tie_word_embeddings": False, "attention_bias": False, "moe_layer_freq": 1,
     "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "vocab_size": 163840, "max_position_embeddings": 131072,
 }  # fmt: skip
-#: Models of Seer's set-ups, as their public config.json says (of Qwen2-VL the language part).
+#: The models of Seer's set-ups, after their public config.json (for Qwen2-VL, the language part).
 CONFIGS: dict[str, dict[str, Any]] = {
     "moonlight-16b-a3b": {
         **_DEEPSEEK, "hidden_size": 2048, "intermediate_size": 11264, "moe_intermediate_size": 1408, "num_hidden_layers": 27,
@@ -98,7 +98,7 @@ class Setup:
     train_pp: int = 1
     judge: str = "qwen2.5-7b"
     reward_workers: int = 64
-    #: Most prompt tokens; a request may need the KV of these and `max_length`.
+    #: The most tokens of a prompt; a request may need the KV of these and `max_length`.
     max_prompt: int = 2048
 
     def __post_init__(self) -> None:
@@ -119,15 +119,15 @@ class Setup:
         return find_model(self.model)
 
     def joined(self) -> tuple[Chip, Fabric]:
-        """The device and what joins devices."""
+        """The device and the fabric that joins devices."""
         return _joined(self.device, self.node)
 
     def cost(self, tp: int | None = None) -> CostArrays:
-        """Seconds of an iteration on an instance of `tp` devices."""
+        """The seconds of an iteration on an instance of `tp` devices."""
         return _cost(self.model, self.device, self.node, tp or self.tp)
 
     def kv_tokens(self, tp: int | None = None) -> int:
-        """Tokens of KV that an instance holds."""
+        """The tokens of KV that an instance holds."""
         from armillary.llm import Replica, kv_bytes_per_token
 
         tp, model = tp or self.tp, self.shape
@@ -149,7 +149,7 @@ class Setup:
         return Instances((gpus or self.gpus) // tp, self.kv_tokens(tp), self.cost(tp))
 
     def fits(self, tp: int) -> bool:
-        """Whether an instance of `tp` devices can be made: within a node, heads divide, KV for the longest request."""
+        """Whether `tp` devices can make an instance: they fit a node, divide the heads, and hold the KV of the longest request."""
         if tp < 1 or tp > max(self.node, self.tp) or self.gpus % tp:
             return False
         try:
@@ -160,7 +160,7 @@ class Setup:
         return True
 
     def learning(self, tokens: npt.NDArray[Any], gpus: int | None = None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
-        """Seconds on all devices (or `gpus`) for sequences of `tokens`: of reference inference and of training, each; and of the update."""
+        """The seconds of inference and of training for each sequence of `tokens`, and of the update, on all devices or on `gpus`."""
         per_token, per_pair, update = _training(self.model, self.device, self.node, self.gpus, self.train_tp, self.train_pp)
         x = np.asarray(tokens, float) * (self.gpus / (gpus or self.gpus))
         train = per_token * x + per_pair * x * np.asarray(tokens, float)
@@ -168,15 +168,15 @@ class Setup:
         return train / 4, train, update
 
     def sync_s(self, tp: int | None = None) -> float:
-        """Seconds to hand new weights to the rollout's instances: each device gets its share over its port."""
+        """The seconds that new weights take to the rollout's instances; each device gets its share over its port."""
         return float(self.shape.weight_bytes()) / (tp or self.tp) / self.joined()[1].far_rate
 
     def reshard_s(self, tp: int) -> float:
-        """Seconds to cut the weights anew for instances of `tp` devices: inside nodes."""
+        """The seconds that it takes to redistribute the weights for instances of `tp` devices, inside nodes."""
         return float(self.shape.weight_bytes()) / tp / self.joined()[1].near_rate
 
     def with_size(self, **changes: Any) -> Setup:
-        """The same with some numbers changed."""
+        """A copy with some numbers changed."""
         return replace(self, **changes)
 
 
@@ -196,13 +196,13 @@ def _cost(model: str | Model, device: str, node: int, tp: int) -> CostArrays:
     spread = shape.mla is not None and tp > 1
     ep = tp if spread and shape.moe is not None and shape.moe.experts % tp == 0 else 1
     cost = StepCost.build(shape, chip, tp=tp, ep=ep, fabric=fabric, host_s=HOST_S, running_s=RUNNING_S).arrays()
-    # Data-parallel attention: every device reads the KV of its own requests only.
+    # With data-parallel attention every device reads the KV of its own requests only.
     return cost._replace(context_s=cost.context_s / tp) if spread else cost
 
 
 @functools.lru_cache(maxsize=32)
 def _training(model: str | Model, device: str, node: int, gpus: int, tp: int, pp: int) -> tuple[float, float, float]:
-    """Seconds of a token, of a token squared, and of the update, in training on all devices with full recomputation."""
+    """The seconds per token, per token squared, and per update, in training on all devices with full recomputation."""
     from armillary.llm import Batch, Plan, train_step
 
     shape, joined = find_model(model), _joined(device, node)
@@ -212,7 +212,7 @@ def _training(model: str | Model, device: str, node: int, gpus: int, tp: int, pp
         while 2 * ep <= min(dp * tp, 32) and shape.moe.experts % (2 * ep) == 0 and (dp * tp) % (2 * ep) == 0:
             ep *= 2
     plan = Plan(dp=dp, tp=tp, pp=pp, fsdp=dp, ep=ep, recompute="full", replicate_kv=True)
-    many = max(8, 4 * pp)  # micro-batches: bubble and gathering as in a real step
+    many = max(8, 4 * pp)  # micro-batches give the bubble and the gathering of a real step
     one, two = (train_step(shape, plan, joined, Batch(dp * many, tokens)) for tokens in (PACKED, LONG))
     each = [(x.total - x.optimizer) / (dp * many) for x in (one, two)]
     per_pair = max(0.0, (each[1] / LONG - each[0] / PACKED) / (LONG - PACKED))

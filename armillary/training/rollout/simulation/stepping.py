@@ -1,13 +1,13 @@
-"""Instances that generate, in segments: the compiled loop under every rollout.
+"""The compiled loop under every rollout, in which instances generate in segments.
 
 An instance batches as vLLM V1 does (`armillary.llm`, policy `vllm`): running requests first, in order, then waiting ones while the
-budget of tokens, the sequences and the blocks of KV last; when blocks run out the youngest goes back to the front of the queue and
-computes again. Iterations in which nothing is decided are one *segment*, whose seconds are a closed sum, since an iteration's price is
+budget of tokens, the sequences and the blocks of KV last. When blocks run out, the youngest goes back to the front of the queue and
+computes again. Iterations in which nothing is decided are one *segment*, whose seconds are a closed sum, because an iteration's price is
 affine in the context. Whatever comes from outside (an abort, a request, a change of speed) cuts a segment after the iteration in
 flight, so that results are those of single iterations. `armillary.llm.Fleet` has the same rules without that cut; a test compares both.
 
-With drafts, a decode verifies γ+1 tokens of every sequence and keeps `accept[siblings ahead, γ]` of them, on average: progress is a
-fraction of a token then.
+With drafts, a decode verifies γ+1 tokens of every sequence and keeps `accept[siblings ahead, γ]` of them on average, so progress may be a
+fraction of a token.
 """
 
 # Kernels carry their types in the arrays that they are given.
@@ -22,40 +22,41 @@ import numpy as np
 from armillary.kernels import kernel, part
 
 NOTHING = -1
-#: Status of a request: not sent, waits at an instance, runs there, reached its target, given up.
+#: The status of a request: not sent, waiting at an instance, running there, at its target, or given up.
 AHEAD, WAITING, RUNNING, ENDED, ABORTED = 0, 1, 2, 3, 4
 #: Columns of `tag`.
 STATUS, HOME, NEXT, BEFORE, GROUP, HELD, PREEMPTIONS, PROMPT, TARGET = range(9)
-#: Columns of `num`: tokens out, tokens whose KV is there, tokens per iteration, seconds at which it ended.
+#: Columns of `num`: the tokens made, the tokens whose KV is there, the tokens per iteration, and the seconds at which it ended.
 DONE, COMPUTED, RATE, AT = range(4)
 #: Columns of `eng`.
 RUNS, WAITS, FIRST, LAST, FREE, CAPACITY, REPEAT, PREEMPTED, DRAFT = range(9)
-#: Columns of `clock`: seconds of begin and end of the segment, of its first iteration, what each adds, how much slower, busy, tokens.
+#: Columns of `clock`: begin and end of the segment, seconds of its first iteration and what each further one adds, the factor by which the
+#: instance is slower, busy seconds, and tokens made.
 START, END, STEP, SLOPE, SLOW, BUSY, OUT = range(7)
 #: Entries of `fixed`.
 BUDGET, SEQUENCES, BLOCK, BEST = range(4)
-#: Most drafts of a sequence, and most paths of them.
+#: The most drafts of a sequence, and the most paths.
 MOST_DRAFT, MOST_PATHS = 16, 4
-#: Iterations may take this much longer because of drafts: they are still bound by memory then.
+#: Iterations may take this much longer because of drafts, and are then still bound by memory.
 MEMORY_BOUND = 1.05
 _TINY = 1e-9
 
 
 class State(NamedTuple):
-    """Everything that changes, and what an iteration costs."""
+    """The state that changes, and what an iteration costs."""
 
     tag: np.ndarray  # int64 [request, 9]
     num: np.ndarray  # float64 [request, 4]
     eng: np.ndarray  # int64 [instance, 9]
     clock: np.ndarray  # float64 [instance, 7]
-    run: np.ndarray  # int64 [instance, 2, most running]: who runs, and its new tokens in this iteration
-    member: np.ndarray  # int64 [2, group + 1]: where a group's requests begin, and how many may end before somebody has to be asked
-    body: np.ndarray  # float64 [tokens]: seconds of all that depends on new tokens
+    run: np.ndarray  # int64 [instance, 2, most running]: the requests that run, and their new tokens in this iteration
+    member: np.ndarray  # int64 [2, group + 1]: where a group's requests begin, and how many may end before `advance` stops
+    body: np.ndarray  # float64 [tokens]: the seconds that depend on new tokens
     head: np.ndarray  # float64 [sequences]
-    rate: np.ndarray  # float64: seconds of a pair, a token of context, an iteration, a running request
+    rate: np.ndarray  # float64: seconds per pair, per token of context, per iteration, and per running request
     fixed: np.ndarray  # int64 [4]
-    accept: np.ndarray  # float64 [siblings, drafts + 1, paths]: tokens kept of an iteration; no rows: no drafts
-    ended: np.ndarray  # int64: [how many, who …] of the last event
+    accept: np.ndarray  # float64 [siblings, drafts + 1, paths]: tokens kept per iteration; no rows without drafts
+    ended: np.ndarray  # int64: [number, requests …] that ended in the last event
 
 
 @part
@@ -133,7 +134,7 @@ def _decodes(s, q):
 
 @part
 def _wanted(s, q):
-    """New tokens that a request's next output needs: one, or all that was not computed."""
+    """The new tokens that a request's next output needs: one, or all that were not computed."""
     if _decodes(s, q):
         return np.int64(1)
     return np.int64(np.ceil(s.tag[q, PROMPT] + s.num[q, DONE] - s.num[q, COMPUTED] - _TINY))
@@ -141,7 +142,7 @@ def _wanted(s, q):
 
 @kernel
 def _plan(s, r):
-    """Chooses what the next iteration of instance `r` computes; whether anything was sent back."""
+    """Chooses what the next iteration of instance `r` computes; returns whether a request was sent back."""
     budget, size = s.fixed[BUDGET], s.fixed[BLOCK]
     preempted = False
     i = 0
@@ -188,7 +189,7 @@ def _plan(s, r):
 
 @kernel
 def _ahead(s, q):
-    """Siblings that have come at least as far: what they said there is known."""
+    """The number of siblings that have come at least as far, so that what they said there is known."""
     g = s.tag[q, GROUP]
     count = 0
     for other in range(s.member[0, g], s.member[0, g + 1]):
@@ -199,7 +200,7 @@ def _ahead(s, q):
 
 @kernel
 def _drafts(s, r, batch, context):
-    """(drafts of a sequence, paths): as many as a pass verifies while bound by memory, or those that make most tokens per second."""
+    """The (drafts per sequence, paths) that a pass verifies while bound by memory, or those that make most tokens per second."""
     fixed = s.rate[1] * context + s.rate[2] + s.rate[3] * batch
     plain = _read(s.body, batch) + _read(s.head, batch) + fixed
     most = s.accept.shape[1] - 1
@@ -226,7 +227,7 @@ def _drafts(s, r, batch, context):
 
 @kernel
 def _stretch(s, r):
-    """Iterations that go by with nothing to decide: until one reaches its target, or blocks run out."""
+    """The number of iterations without a decision, which is until a request reaches its target or blocks run out."""
     size, runs = s.fixed[BLOCK], s.eng[r, RUNS]
     k = np.int64(1) << 40
     for i in range(runs):
@@ -295,7 +296,7 @@ def _start(s, r, now):
 
 @kernel
 def _end(s, r, now):
-    """Books what a segment made; who reached its target stands in `ended`."""
+    """Books what a segment made; `ended` lists the requests that reached their targets."""
     k, size = s.eng[r, REPEAT], s.fixed[BLOCK]
     s.clock[r, BUSY] += now - s.clock[r, START] if k > 0 else 0.0
     kept = 0
@@ -332,7 +333,7 @@ def _end(s, r, now):
 
 @part
 def _cut(s, r, now):
-    """Shortens a segment to the iteration in flight at `now`; how many iterations are over."""
+    """Shortens a segment to the iteration in flight at `now`; returns how many iterations are over."""
     k = s.eng[r, REPEAT]
     if k == 0 or s.clock[r, END] == np.inf:
         return np.int64(0)
@@ -360,7 +361,7 @@ def _wake(s, r, now):
 
 @kernel
 def submit(s, q, r, now):
-    """Request `q` waits at instance `r` from `now` on."""
+    """Lets request `q` wait at instance `r` from `now` on."""
     s.tag[q, HOME] = r
     _wait_last(s, q, r)
     _wake(s, r, now)
@@ -368,7 +369,7 @@ def submit(s, q, r, now):
 
 @kernel
 def submit_all(s, homes, now):
-    """Every request waits, in order, at the instance that `homes` says."""
+    """Lets every request wait, in order, at the instance that `homes` says."""
     for q in range(len(homes)):
         r = homes[q]
         s.tag[q, HOME] = r
@@ -378,7 +379,7 @@ def submit_all(s, homes, now):
 
 @kernel
 def take_off(s, q, now, status):
-    """Takes request `q` off its instance at `now`: its blocks are free at once, what whole iterations made stays."""
+    """Takes request `q` off its instance at `now`, which frees its blocks at once; the tokens of whole iterations stay."""
     r = s.tag[q, HOME]
     if s.tag[q, STATUS] == WAITING:
         _unlink(s, q, r)
@@ -399,7 +400,7 @@ def take_off(s, q, now, status):
 
 @kernel
 def set_speed(s, r, now, slow):
-    """Instance `r` takes `slow` times as long for iterations that begin after `now`."""
+    """Makes instance `r` take `slow` times as long for iterations that begin after `now`."""
     if s.clock[r, SLOW] != slow:
         s.clock[r, SLOW] = slow
         _wake(s, r, now)
@@ -407,9 +408,9 @@ def set_speed(s, r, now, slow):
 
 @kernel
 def advance(s, now, until, stop):
-    """Lets time pass to `until`, or, with `stop`, until somebody has to be asked: (the time, who is stuck).
+    """Lets time pass to `until`, or, with `stop`, until the caller has to decide; returns (the time, the instance that is stuck).
 
-    That is when a request reaches its target and its group has used up those that may end before; all that ended stand in `ended`.
+    The caller has to decide when a request reaches its target and its group has used up its quota; `ended` lists all that ended.
     """
     s.ended[0] = 0
     while True:
@@ -420,7 +421,7 @@ def advance(s, now, until, stop):
         now = max(now, t)
         if stop:
             had = s.ended[0]
-            # All that ends at this moment ends before anybody decides, and nobody begins before that.
+            # All that ends at this moment ends before the caller decides, and nothing begins before that.
             for other in range(s.eng.shape[0]):
                 if s.clock[other, END] <= now and s.eng[other, REPEAT] > 0:
                     _end(s, other, now)

@@ -1,4 +1,4 @@
-"""Steps of post-training: who was started, what came of it, and the figures of an epoch."""
+"""Steps of post-training: which requests were started, what they made, and the figures of an epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .generation import Generation, Instances
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 NONE: IntArray = np.zeros(0, np.int64)
-#: Limits of running requests that are tried, as shares of those that an instance gets.
+#: The limits of running requests that are tried, as shares of the requests that an instance gets.
 SEQUENCES = (0.75, 0.5, 0.35, 0.25, 0.15)
 
 
@@ -38,20 +38,20 @@ class Launch:
 
     @property
     def tokens(self) -> IntArray:
-        """Tokens of prompt and response."""
+        """The tokens of prompt and response together."""
         return self.work.prompt[self.prompt] + self.length
 
     def start(self, instances: Instances, quota: Any = 0) -> Generation:
-        """All of them sent at once, a group to an instance, in turn."""
+        """Sends all requests at once, each group to one instance, in turn."""
         generation = Generation(instances, self.work.prompt[self.prompt], self.length, self.group, quota=quota)
         generation.send_all(self.group % instances.count)
         return generation
 
 
 def tuned(work: RolloutWork, gpus: int | None = None) -> Instances:
-    """Instances whose most running requests suit the work: where KV runs out on the first step, the best of five limits on it.
+    """Instances whose limit of running requests suits the work: if KV runs out on the first step, the best of five limits on that step.
 
-    What an operator would set (`max_num_seqs`): without it, engines that preempt and compute again can spend most of a step on that.
+    An operator would set this limit (`max_num_seqs`), because engines that preempt and compute again can spend most of a step on that.
     """
     setup = work.setup
     usual = setup.instances(gpus=gpus)
@@ -72,32 +72,32 @@ def tuned(work: RolloutWork, gpus: int | None = None) -> Instances:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its seconds and where they went, tokens, and what was trained on."""
+    """One step: where its seconds went, its tokens, and what was trained on."""
 
     kind: str
     rollout_s: float
-    #: From nine tenths of the kept responses to the last.
+    #: Seconds from the end of nine tenths of the kept responses to the end of the last.
     tail_s: float
     #: Seconds that the step waits for rewards, learning (inference, training, update) and weights after the rollout.
     reward_s: float
     learn_s: float
     sync_s: float
-    #: Prompts, and lengths of the responses, that were trained on.
+    #: The prompts that were trained on, and the lengths of their responses.
     prompts: tuple[int, ...]
     lengths: IntArray
     made_tokens: float
     offpolicy_tokens: float = 0.0
     preemptions: int = 0
-    #: Instance-seconds of the rollout, and those in which an instance computed (or learned already).
+    #: The instance-seconds of the rollout, and those in which an instance computed or already learned.
     offered_s: float = 0.0
     busy_s: float = 0.0
-    #: What runs beside something else counts in a step by what it adds.
+    #: Seconds that ran in parallel with other parts of the step, and so do not add to it.
     hidden_s: float = 0.0
     tp: int = 0
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """The seconds of the whole step."""
         return self.rollout_s + self.reward_s + self.learn_s + self.sync_s - self.hidden_s
 
     def row(self) -> dict[str, float | str]:
@@ -109,7 +109,7 @@ class Step:
 
 
 def timeline(steps: Sequence[Step]) -> dict[str, Any]:
-    """The steps as trace events: a lane each for rollout, reward, learning and weights; what is hidden lies under the rollout."""
+    """The steps as trace events, with one lane each for rollout, reward, learning and weights; hidden parts lie under the rollout."""
     lanes = ("rollout", "reward", "learning", "weights")
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": i, "args": {"name": lane}} for i, lane in enumerate(lanes)
@@ -127,7 +127,7 @@ def timeline(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def tail(ended_s: FloatArray) -> float:
-    """Seconds from the moment at which 90 % have ended to the last."""
+    """The seconds from the moment at which 90 % have ended to the end of the last."""
     if not len(ended_s):
         return 0.0
     order = np.sort(ended_s)
@@ -138,10 +138,10 @@ def conclude(
     launch: Launch, generation: Generation, kept: IntArray, *, rewards_s: float, tp: int, kind: str = "",
     known_s: FloatArray | None = None, freed_s: float = np.inf, freed_share: float = 0.0, reshard_s: float = 0.0,
 ) -> Step:  # fmt: skip
-    """The step that follows a rollout that is over now: waits for rewards, learns on `kept`, hands the weights over.
+    """The step of a rollout that is over now: it waits for rewards, learns on `kept`, and hands the weights over.
 
-    `rewards_s`: when the last reward is known, from the rollout's start. With `known_s` (for each kept response), devices that were
-    freed at `freed_s`, `freed_share` of all, have learned since then on prompts whose rewards were known.
+    `rewards_s` is when the last reward is known, from the rollout's start. With `known_s` (for each kept response), the `freed_share` of
+    the devices that was freed at `freed_s` has learned since then on prompts whose rewards were known.
     """
     setup, rollout = launch.work.setup, generation.over_s
     infer, train, update = setup.learning(launch.tokens[kept])
@@ -164,7 +164,7 @@ def conclude(
 
 
 def metrics(steps: Sequence[Step], work: RolloutWork) -> dict[str, float]:
-    """The arena's figures of an epoch: means over steps of P0 × R0 responses, whatever number each of them had."""
+    """The arena's figures of an epoch, as means per P0 × R0 trained responses, however many each step had."""
     trained = sum(len(s.lengths) for s in steps)
     per = trained / (work.setup.p0 * work.setup.r0)
     kept, made = float(sum(s.lengths.sum() for s in steps)), sum(s.made_tokens for s in steps)
@@ -186,7 +186,7 @@ def metrics(steps: Sequence[Step], work: RolloutWork) -> dict[str, float]:
 
 
 def ks_distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    """Kolmogorov and Smirnov's distance: the largest difference of two empirical distribution functions."""
+    """The Kolmogorov-Smirnov distance, which is the largest difference of two empirical distribution functions."""
     a, b = np.sort(a), np.sort(b)
     x = np.concatenate([a, b])
     return float(np.max(np.abs(np.searchsorted(a, x, side="right") / len(a) - np.searchsorted(b, x, side="right") / len(b))))
