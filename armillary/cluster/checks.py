@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.cluster import networks as n
 from armillary.cluster import schema as s
-from armillary.cluster.units import counted, write
+from armillary.cluster.units import write
+from armillary.wording import counted
 
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster

@@ -16,8 +16,8 @@ from armillary.cluster import schema as s
 from armillary.cluster.content import digest_of, tables
 from armillary.cluster.networks import AnyNetwork
 from armillary.cluster.node import PlacedNode
-from armillary.cluster.units import counted
 from armillary.errors import InputError, unknown
+from armillary.wording import counted
 
 if TYPE_CHECKING:
     import networkx

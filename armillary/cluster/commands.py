@@ -60,7 +60,7 @@ def cluster_check(
 ) -> None:
     """Report every fault of a file, one per line; the exit status is 2 if there is any."""
     from armillary import cluster
-    from armillary.cluster.units import counted
+    from armillary.wording import counted
 
     try:
         found = cluster.load(file, follow=follow)

@@ -14,7 +14,8 @@ from armillary.cluster import fields as f
 from armillary.cluster.edges import EdgeList, read_edges
 from armillary.cluster.fields import Table, bad
 from armillary.cluster.traces import Trace, read_trace
-from armillary.cluster.units import Count, Quantity, counted
+from armillary.cluster.units import Count, Quantity
+from armillary.wording import counted
 
 #: The number of wirings of a fat tree that are tried before it counts as impossible.
 _MOST_TRIES = 10_000

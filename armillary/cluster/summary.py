@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.cluster import schema as s
 from armillary.cluster.traces import Trace
-from armillary.cluster.units import Quantity, counted
+from armillary.cluster.units import Quantity
 from armillary.errors import InputError
+from armillary.wording import counted
 
 if TYPE_CHECKING:
     from armillary.cluster.cluster import Cluster

@@ -271,8 +271,3 @@ def _dimension_of(unit: str) -> tuple[Dimension, str]:
         if not of.priced and unit == of.base:
             return of, ""
     raise KeyError(unit)
-
-
-def counted(count: int, thing: str) -> str:
-    """A number of things in words: "1 node", "9,856 nodes"."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

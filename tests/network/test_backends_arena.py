@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import backends_programs
 import pytest
 
 from armillary import catalogue, comm
 from armillary.arena import NotForThisCase
+from armillary.comm.jobs.program import found
 from armillary.errors import InputError
 from armillary.network.backends import Fastest, Measured, Uniconn, fastest_backend, lines_changed
 from armillary.network.backends.arena import every_case
@@ -151,11 +153,25 @@ def test_a_matrix_of_the_user(tmp_path):
     assert execute("threads-native", cases[0]).values["overhead"] == 0
 
 
+def test_a_file_beside_the_program_takes_no_package_s_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('in the place of the library')\n")
+    (tmp_path / "beside_the_program.py").write_text("ANSWER = 42\n")
+    file = tmp_path / "mine.py"
+    file.write_text("import beside_the_program, colorsys\n\ndef whole(comm):\n    return beside_the_program.ANSWER\n")
+    (case,) = ARENA.from_file(file, {"function": "whole", "backends": "threads"})
+    assert case.parameters["program"] == "mine.py:whole", "no path of the machine"
+    assert found(f"{file}:whole")(None) == 42
+    file.write_text("def whole(comm):\n    return 7\n")
+    assert found(f"{file}:whole")(None) == 7, "the same file with other content is another program"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"backends": "treads", "function": "whole"}, "treads"),
-        ({"function": "no-such"}, "expected module.py"),
+        ({"function": "no-such"}, "expected the name of a function in"),
         ({"function": "missing"}, "missing"),
     ],
 )

@@ -140,7 +140,7 @@ def own_cases(loaded: tuple[str, dict[str, Any]], name: str, how: Reading) -> It
         kinds = {"file", "simulated" if backend == "virtual" else "measured", backend}
         if program == "cg":
             kinds |= {"cg"} | ({"twin"} if backend != "virtual" else set())
-        what = {"program": program, "backend": backend, "ranks": how.ranks, "rounds": how.rounds}
+        what = {"program": program.rpartition("/")[2], "backend": backend, "ranks": how.ranks, "rounds": how.rounds}
         yield Case(f"{name}@{backend}", _own_work, what, frozenset(kinds))
 
 
@@ -155,17 +155,12 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 def _own(path: Path, function: str) -> str:
     """The name under which ranks import a program of the user's file."""
-    import sys
-
     from armillary.comm.jobs.program import found
 
-    if not path.stem.isidentifier() or not function.isidentifier():
-        raise InputError(f'found "{path.name}" and "{function}"; expected module.py and the name of a function in it', where="--function")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    found(f"{path.stem}:{function}")
-    return f"{path.stem}:{function}"
+    if not function.isidentifier():
+        raise InputError(f'found "{function}"; expected the name of a function in {path.name}', where="--function")
+    found(f"{path.resolve()}:{function}")
+    return f"{path.resolve()}:{function}"
 
 
 def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
@@ -173,7 +168,8 @@ def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _own_work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
-    return {**case.parameters, "options": case.loaded[1]}
+    program, options = case.loaded
+    return {**case.parameters, "program": program, "options": options}
 
 
 @backends.run
