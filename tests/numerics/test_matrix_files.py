@@ -102,7 +102,6 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, text: str, says: str,
     assert "a.mtx" in str(error.value)
 
 
-
 def test_every_spoiled_byte_of_an_npz_is_refused_or_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     sp.save_npz(path, sp.csr_array(np.array([[1.0, 0, 2], [0, 3, 0]])))

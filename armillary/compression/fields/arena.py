@@ -24,34 +24,19 @@ fields = Arena(
     metrics=[
         Metric("ratio", better="higher", kind="measured", steady=True, doc="bytes of the array over all bytes needed to get it back"),
         Metric("bits_per_value", unit="bit", better="lower", kind="measured", steady=True, doc="compressed bits for each value"),
-        Metric(
-            "compress_MBps", unit="MB/s", better="higher", kind="measured", doc="bytes of the array per second, median of five, two threads"
-        ),
-        Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured", doc="the same on the way back"),
+        Metric("compress_MBps", unit="MB/s", better="higher", kind="measured",
+               doc="bytes of the array per second, median of five, two threads"),
+        Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured", doc="the same for decompression"),
         Metric("max_error", better="lower", kind="measured", steady=True, doc="largest error over the bound; above 1 the unit fails"),
-        Metric(
-            "psnr_dB",
-            unit="dB",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            unbounded=True,
-            doc="range over root mean square error",
-        ),
+        Metric("psnr_dB", unit="dB", better="higher", kind="measured", steady=True, scale="difference", unbounded=True,
+               doc="range over root mean square error"),
         Metric("nrmse", better="lower", kind="measured", steady=True, doc="root mean square error over the range"),
         Metric("ssim", better="higher", kind="measured", steady=True, scale="difference", on=_GRID, doc="structural similarity of slices"),
-        Metric(
-            "spectrum_error",
-            better="lower",
-            kind="measured",
-            steady=True,
-            doc="largest relative error of the radial power spectrum, k below N/4",
-        ),
-        Metric(
-            "peak_memory", better="lower", kind="measured", doc="most memory while compressing, the array itself included, over its bytes"
-        ),
-        Metric("overall_speedup", better="higher", kind="modelled", clocked=True, doc="of moving the array over the case's link"),
+        Metric("spectrum_error", better="lower", kind="measured", steady=True,
+               doc="largest relative error of the radial power spectrum, k below N/4"),
+        Metric("peak_memory", better="lower", kind="measured",
+               doc="most memory while compressing, the array itself included, over its bytes"),
+        Metric("overall_speedup", better="higher", kind="modelled", clocked=True, doc="how much sooner the array crosses the case's link"),
         Metric("speedup_500MBps", better="higher", kind="modelled", clocked=True, doc="the same over 0.5 GB/s"),
         Metric("speedup_5GBps", better="higher", kind="modelled", clocked=True, doc="the same over 5 GB/s"),
         Metric("speedup_25GBps", better="higher", kind="modelled", clocked=True, doc="the same over 25 GB/s"),
@@ -73,7 +58,7 @@ fields = Arena(
     tradeoff=("compress_MBps", "ratio"),
     repeats=1,
     constants=[Constant("default link", 1.0, "GB/s", "of overall_speedup where none is given; the other links are those of the claim")],
-)
+)  # fmt: skip
 
 BOUNDS = ("1e-2", "1e-3", "1e-4")
 SMOOTH = ("climate-T", "climate-cloud", "cosmology", "turbulence", "hurricane")
@@ -82,7 +67,7 @@ THREADS = 2
 
 @fields.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Every built-in field at three relative bounds, and one in float64 at a tight one."""
+    """Yields every built-in field at three relative bounds, and one in float64 at a tight bound."""
     from .workload import FIELDS, shape_of
 
     for name in FIELDS:
@@ -92,29 +77,25 @@ def cases(scale: str) -> Iterator[Case]:
 
 
 def _case(name: str, shape: tuple[int, ...], bound: str, dtype: str) -> Case:
-    kinds = (
-        {name, f"rel-{bound}", dtype}
-        | ({"smooth"} if name in SMOOTH and dtype == "float32" else set())
-        | ({"grid"} if len(shape) > 1 else set())
-    )
+    smooth = {"smooth"} if name in SMOOTH and dtype == "float32" else set()
+    kinds = {name, f"rel-{bound}", dtype} | smooth | ({"grid"} if len(shape) > 1 else set())
     label = f"{name}@{bound}" if dtype == "float32" else f"{name}-f64@{bound}"
-    return Case(
-        label, _make, {"field": name, "shape": list(shape), "bound": float(bound), "dtype": dtype, "bandwidth": 1e9}, frozenset(kinds)
-    )
+    facts = {"field": name, "shape": list(shape), "bound": float(bound), "dtype": dtype, "bandwidth": 1e9}
+    return Case(label, _make, facts, frozenset(kinds))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a field is read, to which bound it is compressed, and over which link it moves."""
+    """Options: how a field is read, to which bound it is compressed, and over which link it moves."""
 
     shape: str = parameter("", "the extents of a raw file, as 1800x3600, where its name does not tell them")
     dataset: str = parameter("", "the dataset inside an HDF5, NetCDF-4 or Zarr file")
     bound: float = parameter(1e-3, "the error that is allowed", range=(1e-300, 1e300))
     mode: Literal["abs", "rel"] = parameter("rel", "whether the bound is absolute or relative to the range of the field")
-    bandwidth: float = parameter(1.0, "of the link, in GB/s", range=(1e-9, 1e9))
+    bandwidth: float = parameter(1.0, "the bandwidth of the link in GB/s", range=(1e-9, 1e9))
 
     def validate(self) -> None:
-        """A relative bound is below 1."""
+        """Refuses a relative bound of 1 or more."""
         from .stages.bounds import check_bound
 
         check_bound(self.mode, self.bound)
@@ -122,7 +103,7 @@ class Reading:
 
 @fields.read(Reading, folders=True)
 def read(path: Path, how: Reading) -> tuple[np.ndarray, float]:
-    """A field in a file: .f32, .f64, .dat, .d64, .npy, HDF5, NetCDF-4, or a Zarr folder."""
+    """Reads a field from a file: .f32, .f64, .dat, .d64, .npy, HDF5, NetCDF-4, or a Zarr folder."""
     from .readers.field_files import read_field
 
     x = read_field(path, how.shape or None, how.dataset or None)
@@ -131,7 +112,7 @@ def read(path: Path, how: Reading) -> tuple[np.ndarray, float]:
 
 @fields.own_cases
 def own_cases(loaded: tuple[np.ndarray, float], name: str, how: Reading) -> Iterator[Case]:
-    """The field at its bound."""
+    """Yields the field at its bound."""
     x, _ = loaded
     kinds = {"file", str(x.dtype)} | ({"grid"} if 1 < x.ndim < 4 else set())
     yield Case(name, parameters={"bound": how.bound, "mode": how.mode, "bandwidth": how.bandwidth * 1e9}, kinds=frozenset(kinds))
@@ -139,7 +120,7 @@ def own_cases(loaded: tuple[np.ndarray, float], name: str, how: Reading) -> Iter
 
 @fields.example
 def example(folder: Path) -> Path:
-    """A smooth field of 30 × 40 values as raw float32, its extents in the name."""
+    """Writes a smooth field of 30 × 40 values as raw float32, with its extents in the name."""
     import numpy as np
 
     y, x = np.mgrid[0:1:30j, 0:1:40j]
@@ -150,7 +131,7 @@ def example(folder: Path) -> Path:
 
 @fields.run
 def run(technique: Compressor, case: Case) -> dict[str, float]:
-    """Compress, decompress from the bytes alone, check every value; then against the clock."""
+    """Compresses the field, decompresses it from the bytes alone, checks every value, and then measures both."""
     from armillary.timing import timed
 
     from .advice import metrics
@@ -180,7 +161,7 @@ def run(technique: Compressor, case: Case) -> dict[str, float]:
 
 @fields.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Rate and distortion: PSNR over bits per value, one panel per field."""
+    """Draws rate and distortion: PSNR over bits per value, one panel per field."""
     from armillary.figures import panels
 
     lines: Lines = {}
@@ -197,13 +178,13 @@ def plots(result: Result) -> Sequence[Any]:
 
 @fields.answer
 def answer(result: Result) -> str:
-    """The smallest, the fastest, and the best over the case's link."""
+    """Names the smallest, the fastest, and the best over the case's link."""
     said = []
     for metric, words in (("ratio", "smallest"), ("compress_MBps", "fastest"), ("overall_speedup", "best over the link (modelled)")):
         first = result.first_places(metric) if metric in result.metrics else {}
         if first:
             name, wins = next(iter(first.items()))
-            said.append(f"{name} is {words} on {wins} of {len(result.cases)}")
+            said.append(f"{name} is {words}" + (f" on {wins} of {len(result.cases)} cases" if len(result.cases) > 1 else ""))
     return "; ".join(said) + "." if said else "Nothing was compressed."
 
 
@@ -212,10 +193,9 @@ def _make(case: Case, rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
     from .workload import field
 
-    x = field(
-        case.parameters["field"], tuple(case.parameters["shape"]), rng, np.float32 if case.parameters["dtype"] == "float32" else np.float64
-    )
-    return x, _eps(x, "rel", case.parameters["bound"])
+    facts = case.parameters
+    x = field(facts["field"], tuple(facts["shape"]), rng, np.float32 if facts["dtype"] == "float32" else np.float64)
+    return x, _eps(x, "rel", facts["bound"])
 
 
 def _eps(x: np.ndarray, mode: str, bound: float) -> float:
@@ -230,7 +210,7 @@ def _eps(x: np.ndarray, mode: str, bound: float) -> float:
 
 
 def _spectrum(case: Case) -> np.ndarray:
-    """The radial power spectrum of the field itself."""
+    """Returns the radial power spectrum of the field itself."""
     from .advice.metrics import radial_spectrum
 
     return radial_spectrum(case.workload[0])

@@ -1,4 +1,4 @@
-"""Rounding to as few mantissa bits as the bound allows, then bytes shuffled and Zstandard: what many archives do.
+"""Rounds to as few mantissa bits as the bound allows, shuffles the bytes and applies Zstandard, as many archives do.
 
 Compressing atmospheric data into its real information content, Nature Computational Science 2021, rounds to a fixed number of bits;
 here each value is rounded to a multiple of the largest power of two that is at most 2ε, which is the fewest bits for an absolute bound.
@@ -18,12 +18,12 @@ from .pipeline.compressor import Compressor, shape_and_payload, with_shape
 
 @dataclass(frozen=True)
 class BitroundZstd(Compressor):
-    """Round, shuffle bytes, Zstandard."""
+    """Rounds, shuffles bytes and applies Zstandard."""
 
     level: int = parameter(3, "level of Zstandard", range=(1, 22))
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """A Zstandard frame behind dtype and shape."""
+        """Returns a Zstandard frame behind dtype and shape."""
         import zstandard
 
         step = 2.0 ** math.floor(math.log2(2 * eps))
@@ -34,7 +34,7 @@ class BitroundZstd(Compressor):
         return with_shape(x, zstandard.ZstdCompressor(level=self.level, threads=threads).compress(np.ascontiguousarray(planes).tobytes()))
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         import zstandard
 
         dtype, shape, payload = shape_and_payload(data)

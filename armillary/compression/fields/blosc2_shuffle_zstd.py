@@ -20,7 +20,7 @@ class Blosc2ShuffleZstd(Compressor):
     lossless = True
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """Blosc2's own frame of an array."""
+        """Returns Blosc2's own frame of an array."""
         blosc2 = peer("blosc2")
         filters, codec = [blosc2.Filter.SHUFFLE], blosc2.Codec.ZSTD
         parameters = {
@@ -34,6 +34,6 @@ class Blosc2ShuffleZstd(Compressor):
         return with_shape(x, bytes(blosc2.compress2(x.reshape(-1), **parameters)))
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         dtype, shape, payload = shape_and_payload(data)
         return np.frombuffer(peer("blosc2").decompress2(payload, nthreads=threads), dtype).reshape(shape)

@@ -1,5 +1,4 @@
-"""cuSZp in one kernel: blocks of 32 values at a fixed width. SC 2023.
-"""
+"""cuSZp (SC 2023) in one kernel, which packs blocks of 32 values at a fixed width."""
 
 from __future__ import annotations
 
@@ -13,5 +12,5 @@ class CuszpFused(Modular):
     """cuSZp in one kernel."""
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         return "range -> cuszp-fused"

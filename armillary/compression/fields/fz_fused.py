@@ -1,5 +1,4 @@
-"""FZ-GPU's pipeline in one kernel: Lorenzo prediction, bitshuffle, zero blocks. HPDC 2023.
-"""
+"""FZ-GPU's pipeline (HPDC 2023) in one kernel: Lorenzo prediction, bitshuffle and zero blocks."""
 
 from __future__ import annotations
 
@@ -13,5 +12,5 @@ class FzFused(Modular):
     """FZ-GPU's pipeline in one kernel."""
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         return "range -> fz-fused"

@@ -37,5 +37,5 @@ class FzmodDefault(Modular):
     )  # fmt: skip
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         return f"range -> lorenzo(radius={self.radius}) -> histogram -> huffman" + (" -> zstd" if self.secondary == "zstd" else "")

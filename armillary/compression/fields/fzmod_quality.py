@@ -37,6 +37,6 @@ class FzmodQuality(Modular):
     )  # fmt: skip
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         predict = f"interp(radius={self.radius}, tune={self.tune})"
         return f"range -> {predict} -> topk-histogram(centre={self.radius}) -> huffman -> zstd({self.level})"

@@ -39,5 +39,5 @@ class FzmodSpeed(Modular):
     )  # fmt: skip
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         return f"range -> lorenzo(radius={self.radius}) -> bitshuffle(centre={self.radius}) -> zero-blocks"

@@ -25,7 +25,7 @@ class Sz3(Compressor):
     openmp: bool = parameter(False, "threads of SZ3's own; it then cuts the field, which costs ratio")
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """SZ3's stream behind dtype and shape."""
+        """Returns SZ3's stream behind dtype and shape."""
         pysz = peer("pysz")
         config = pysz.szConfig(*x.shape)
         config.errorBoundMode = pysz.szErrorBoundMode.ABS
@@ -35,7 +35,7 @@ class Sz3(Compressor):
         return with_shape(x, pysz.sz.compress(x, config)[0].tobytes())
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         dtype, shape, payload = shape_and_payload(data)
         found: np.ndarray = peer("pysz").sz.decompress(np.frombuffer(payload, np.uint8), dtype, shape)[0]
         return found.reshape(shape)

@@ -1,6 +1,6 @@
-"""Fields to compress: built-in ones with the look of simulation output, made from noise with a power-law spectrum.
+"""Built-in fields that resemble simulation output, made from noise with a power-law spectrum.
 
-Each starts from white noise · |k|^(−slope/2), by FFT, at unit variance. They depend on the generator they are given and on nothing
+Each starts from white noise · |k|^(−slope/2), by FFT, at unit variance. They depend on the generator that they are given and on nothing
 else.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from armillary.errors import unknown
 
 FIELDS = ("climate-T", "climate-cloud", "cosmology", "turbulence", "hurricane", "particles", "weights")
-#: Extents by scale: tiny for tests, small some 8 MB, large those of the public sets that the fields stand for.
+#: Extents by scale: tiny is for tests, small has some 8 MB, large has the extents of the public sets that the fields stand for.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "tiny": {"1": (20_000,), "2": (90, 180), "3": (24, 32, 40)},
     "small": {"1": (2_097_152,), "2": (1024, 2048), "3": (128, 128, 128)},
@@ -23,21 +23,21 @@ DIMENSIONS = dict.fromkeys(FIELDS, "3") | {"climate-T": "2", "climate-cloud": "2
 
 
 def shape_of(name: str, scale: str) -> tuple[int, ...]:
-    """The extents of a built-in field at this scale."""
+    """Returns the extents of a built-in field at this scale."""
     if scale == "large" and name == "hurricane":
         return (100, 500, 500)
     return SHAPES[scale][DIMENSIONS[name]]
 
 
 def field(name: str, shape: tuple[int, ...], rng: np.random.Generator, dtype: type = np.float32) -> np.ndarray:
-    """The built-in field of that name."""
+    """Returns the built-in field of that name."""
     if name not in FIELDS:
         raise unknown("field", name, FIELDS)
     return np.ascontiguousarray(_MAKE[name](shape, rng), dtype=dtype)
 
 
 def spectral_noise(shape: tuple[int, ...], slope: float, rng: np.random.Generator) -> np.ndarray:
-    """Gaussian noise of unit variance and no mean whose power falls as |k|^−slope; float64."""
+    """Returns Gaussian noise of unit variance and no mean whose power falls as |k|^−slope; float64."""
     from scipy import fft
 
     white = fft.rfftn(rng.standard_normal(shape), workers=-1)

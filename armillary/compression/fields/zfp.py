@@ -18,10 +18,10 @@ class Zfp(Compressor):
     """zfp by its Python package."""
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """zfp's stream, which says what it holds."""
+        """Returns zfp's stream, which says what it holds."""
         return bytes(peer("zfpy").compress_numpy(x, tolerance=eps, write_header=True))
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         found: np.ndarray = peer("zfpy").decompress_numpy(data)
         return found

@@ -21,13 +21,13 @@ class ZstdAlone(Compressor):
     lossless = True
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """A frame behind dtype and shape."""
+        """Returns a frame behind dtype and shape."""
         import zstandard
 
         return with_shape(x, zstandard.ZstdCompressor(level=self.level, threads=threads).compress(x.tobytes()))
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         import zstandard
 
         dtype, shape, payload = shape_and_payload(data)

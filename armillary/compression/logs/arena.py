@@ -11,12 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Case, Metric, Result, parameter
 
+from .records import NAMES
+
 if TYPE_CHECKING:
     import numpy as np
 
     from armillary.result import Lines
 
     from .planning.technique import Log, LogTechnique
+
+#: The compressors as techniques are named after them, and as `compressor` takes them.
+COMPRESSORS = {"gzip-6": "gzip-6", "bzip2": "bzip2-9", "zstd-3": "zstd-3", "zstd-19": "zstd-19", "xz-6": "xz-6", "brotli-9": "brotli-9",
+               "ppmd": "ppmd-6"}  # fmt: skip
+USUAL = "zstd-3"
+
+
+def _behind(name: str, target: str) -> dict[str, str]:
+    """Returns the technique with its usual compressor, and its variants with each of the others."""
+    others = {f"{name}+{short}": f"{target}(compressor={full})" for short, full in COMPRESSORS.items() if short != USUAL}
+    return {name: target, **others}
+
 
 logs = Arena(
     "compression/logs",
@@ -28,56 +42,33 @@ logs = Arena(
                doc="ratio over that of the same compressor on the log as it is, less 1"),
         Metric("compress_MBps", unit="MB/s", better="higher", kind="measured",
                doc="bytes of the log per second with the transform and without the search; median of at most five calls"),
-        Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured", doc="to the reordered log, which is a log"),
+        Metric("decompress_MBps", unit="MB/s", better="higher", kind="measured",
+               doc="bytes of the log per second until the reordered log is there, which is a log as well"),
         Metric("inverse_share", better="lower", kind="measured", scale="difference",
-               doc="seconds of putting the fields back over those of decompressing; 0 where nothing moved"),
+               doc="seconds that it takes to put the fields back over the seconds of decompression; 0 where nothing moved"),
         Metric("search_s", unit="s", better="lower", kind="measured", scale="difference",
-               doc="of looking for an order, once for all later logs"),
+               doc="seconds of the search for an order, which is made once for all later logs"),
         Metric("lossless", better="higher", kind="measured", steady=True, scale="difference",
-               doc="1 where the SHA-256 is that of the log; else the unit fails"),
+               doc="1 where the SHA-256 is that of the log; otherwise the unit fails"),
     ],
     techniques={
-        "cfseq": ".cfseq:CFseq",
-        "cfseq+gzip-6": ".cfseq:CFseq(compressor=gzip-6)",
-        "cfseq+bzip2": ".cfseq:CFseq(compressor=bzip2-9)",
-        "cfseq+zstd-19": ".cfseq:CFseq(compressor=zstd-19)",
-        "cfseq+xz-6": ".cfseq:CFseq(compressor=xz-6)",
-        "cfseq+brotli-9": ".cfseq:CFseq(compressor=brotli-9)",
-        "cfseq+ppmd": ".cfseq:CFseq(compressor=ppmd-6)",
-        "entropy-order": ".entropy_order:EntropyOrder",
-        "entropy-order+gzip-6": ".entropy_order:EntropyOrder(compressor=gzip-6)",
-        "entropy-order+bzip2": ".entropy_order:EntropyOrder(compressor=bzip2-9)",
-        "entropy-order+zstd-19": ".entropy_order:EntropyOrder(compressor=zstd-19)",
-        "entropy-order+xz-6": ".entropy_order:EntropyOrder(compressor=xz-6)",
-        "entropy-order+brotli-9": ".entropy_order:EntropyOrder(compressor=brotli-9)",
-        "entropy-order+ppmd": ".entropy_order:EntropyOrder(compressor=ppmd-6)",
-        "random-order": ".random_order:RandomOrder",
-        "random-order+gzip-6": ".random_order:RandomOrder(compressor=gzip-6)",
-        "random-order+bzip2": ".random_order:RandomOrder(compressor=bzip2-9)",
-        "random-order+zstd-19": ".random_order:RandomOrder(compressor=zstd-19)",
-        "random-order+xz-6": ".random_order:RandomOrder(compressor=xz-6)",
-        "random-order+brotli-9": ".random_order:RandomOrder(compressor=brotli-9)",
-        "random-order+ppmd": ".random_order:RandomOrder(compressor=ppmd-6)",
+        **_behind("cfseq", ".cfseq:CFseq"),
+        **_behind("entropy-order", ".entropy_order:EntropyOrder"),
+        **_behind("random-order", ".random_order:RandomOrder"),
         "denum": ".denum:Denum",
         "cfseq+denum": ".cfseq_denum:CFseqDenum",
         "columnar": ".columnar:Columnar",
         "columnar+types": ".columnar_types:ColumnarTypes",
-        "gzip-6": ".as_it_is:AsItIs(compressor=gzip-6)",
-        "bzip2": ".as_it_is:AsItIs(compressor=bzip2-9)",
-        "zstd-3": ".as_it_is:AsItIs(compressor=zstd-3)",
-        "zstd-19": ".as_it_is:AsItIs(compressor=zstd-19)",
-        "xz-6": ".as_it_is:AsItIs(compressor=xz-6)",
-        "brotli-9": ".as_it_is:AsItIs(compressor=brotli-9)",
-        "ppmd": ".as_it_is:AsItIs(compressor=ppmd-6)",
+        **{short: f".as_it_is:AsItIs(compressor={full})" for short, full in COMPRESSORS.items()},
     },
-    papers=dict.fromkeys(("cfseq", *(f"cfseq+{c}" for c in ("gzip-6", "bzip2", "zstd-19", "xz-6", "brotli-9", "ppmd", "denum"))), "cfseq"),
-    baseline="zstd-3",
+    papers=dict.fromkeys((*_behind("cfseq", ""), "cfseq+denum"), "cfseq"),
+    baseline=USUAL,
     tradeoff=("compress_MBps", "ratio"),
     repeats=1,
 )  # fmt: skip
 
 SIZES = {"tiny": 30_000, "small": 300_000, "large": 20_000_000}
-#: What a search in the built-in study may use, of what the technique allows: bytes of the sample, orders, seconds.
+#: Limits of a search in the built-in study, beside the technique's own: bytes of the sample, orders, seconds.
 SEARCHES = {"tiny": (30_000, 40, 2.0), "small": (150_000, 1500, 0.6), "large": (4 << 20, 20_000, 30.0)}
 ORDERS = (0, 1, 2)
 CALLS, SECONDS = 5, 0.2
@@ -85,7 +76,7 @@ CALLS, SECONDS = 5, 0.2
 
 @logs.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Every built-in log with its fields as the vendor writes them and in two other orders."""
+    """Yields every built-in log with its fields as the vendor writes them, and in two other orders."""
     from .workload import KINDS
 
     sample, orders, seconds = SEARCHES[scale]
@@ -101,25 +92,16 @@ def cases(scale: str) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a log is read and planned for."""
+    """Options: how a log is read and planned for."""
 
-    format: str = parameter("auto", "zeek, csv, tsv, w3c, combined, netflow, key-value, jsonl or text, where it cannot be told")
+    format: str = parameter("auto", "the format of the log, where its lines do not tell it; lines is free text", choices=NAMES)
     lenient: bool = parameter(False, "whether any number of lines may not fit the format; they are left alone")
     search_s: float = parameter(30.0, "seconds that a search for an order may take", range=(0.0, 1e6))
-
-    def validate(self) -> None:
-        """The format is one that there is."""
-        from armillary.errors import unknown
-
-        from .records.formats import NAMES
-
-        if self.format not in NAMES:
-            raise unknown("format", self.format, NAMES, where="--format")
 
 
 @logs.read(Reading)
 def read(path: Path, how: Reading) -> Log:
-    """A log, one record per line."""
+    """Reads a log with one record per line."""
     from armillary.files import read_bytes
 
     from .planning.technique import Log
@@ -135,13 +117,13 @@ def read(path: Path, how: Reading) -> Log:
 
 @logs.own_cases
 def own_cases(log: Log, name: str, how: Reading) -> Iterator[Case]:
-    """The log; one without fields is free text."""
+    """Yields the log as one case; a log without fields is free text."""
     yield Case(name, kinds=frozenset({"file", "free-text" if log.format is None else "fields"}))
 
 
 @logs.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Two hundred lines as a web server writes them, in the Common Log Format."""
+    """Writes two hundred lines as a web server does, in the Common Log Format."""
     file = folder / "access.log"
     lines = (f'10.0.0.{i % 7} - - [10/Oct/2000:13:55:{i % 60:02} -0700] "GET /{i % 5} HTTP/1.0" 200 {i * 37 % 999}' for i in range(200))
     file.write_text("".join(f"{line}\n" for line in lines))
@@ -156,7 +138,7 @@ def warm_up(technique: LogTechnique, case: Case) -> None:
 
 @logs.run
 def run(technique: LogTechnique, case: Case) -> dict[str, float]:
-    """Plan on a sample, transform and compress the whole, decompress, invert, compare SHA-256; then against the clock."""
+    """Plans on a sample, packs the log and restores it, compares the SHA-256, and then measures each of these steps."""
     log: Log = case.workload
     plan = technique.plan(log)
     packed = technique.pack(log, plan)
@@ -180,7 +162,7 @@ def run(technique: LogTechnique, case: Case) -> dict[str, float]:
 
 
 def _median(work: Any) -> float:
-    """Seconds per call: the median of as many calls as fit into a fifth of a second, at least one and at most five."""
+    """Returns seconds per call: the median of as many calls as fit into a fifth of a second, at least one and at most five."""
     from armillary.timing import timed
 
     first = timed(work, min_seconds=0.0, min_calls=1).median
@@ -189,7 +171,7 @@ def _median(work: Any) -> float:
 
 
 def _alone(case: Case, name: str) -> int:
-    """Bytes of the log as it is behind a compressor."""
+    """Returns the compressed bytes of the log in its own order."""
     from .streams.compressors import compressor
 
     return len(compressor(name).compress(case.workload.data))
@@ -210,7 +192,7 @@ def _compiled() -> None:
 
 @logs.answer
 def answer(result: Result) -> str:
-    """What the order alone gives, what shuffling gives, and what is smallest."""
+    """Says what the order of the fields alone gives, and which technique makes the logs smallest."""
     gains = {name: result.medians(name, "gain") for name in result.techniques if name.startswith("cfseq")}
     said = []
     every = [(gain, name, case) for name, found in gains.items() for case, gain in found.items()]
@@ -221,13 +203,14 @@ def answer(result: Result) -> str:
     first = result.first_places("ratio") if "ratio" in result.metrics else {}
     if first:
         name, wins = next(iter(first.items()))
-        said.append(f"{name} makes {wins} of {len(result.cases)} logs smallest.")
+        count = len(result.cases)
+        said.append(f"{name} makes {wins} of {count} logs smallest." if count > 1 else f"{name} makes the log smallest.")
     return " ".join(said) or "Nothing was compressed."
 
 
 @logs.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Gain of each way to order the fields, by log and compressor."""
+    """Draws the gain of each way to order the fields, by log and compressor."""
     from armillary.figures import panels
 
     lines: Lines = {}
@@ -236,7 +219,7 @@ def plots(result: Result) -> Sequence[Any]:
         if way in ("cfseq", "entropy-order", "random-order"):
             found = result.medians(technique, "gain")
             if found:
-                lines.setdefault(name or "zstd-3", {})[way] = [(case, 100 * gain) for case, gain in sorted(found.items())]
+                lines.setdefault(name or USUAL, {})[way] = [(case, 100 * gain) for case, gain in sorted(found.items())]
     return [panels(lines, "Gain in ratio by the order of the fields", "log", "%")] if lines else []
 
 

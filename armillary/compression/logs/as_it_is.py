@@ -16,6 +16,6 @@ from .planning.technique import LogTechnique
 
 @dataclass(frozen=True)
 class AsItIs(LogTechnique):
-    """The log in its own order, behind one compressor."""
+    """Compresses the log in its own order."""
 
     compressor: str = parameter("zstd-3", "family and level, or family and order")

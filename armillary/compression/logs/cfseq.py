@@ -1,11 +1,9 @@
-"""CFseq: put the fields of every record in an order that the compressor likes, once for the whole log, and change nothing else.
+"""CFseq puts the fields of every record in an order that suits the compressor, once for the whole log, and changes nothing else.
 
 A window compressor finds long matches only if what repeats lies together. Some fields repeat almost always, others share beginnings with
-a neighbour; between them
-stand fields of noise that cut every match short. Two modules: entropies and affinities of the fields of a sample give a start
-(`entropy.py`), and brute force over
-orders, scored by the compressor itself, finds the rest (`search.py`). The details of both are our design; the paper's abstract gives the
-two modules.
+a neighbour; between them stand fields of noise that cut every match short. CFseq has two modules: entropies and affinities of the fields
+of a sample give a first order (`entropy.py`), and brute force over orders, scored by the compressor itself, improves it (`search.py`).
+The paper's abstract names the two modules; the details of both are our design.
 
 CFseq: A Framework for Constructing Compression-Friendly Field Sequences for Network Logs, IEEE CLUSTER 2025.
 
@@ -15,7 +13,6 @@ CFseq: A Framework for Constructing Compression-Friendly Field Sequences for Net
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +22,7 @@ from armillary.arena import NotForThisCase
 from armillary.claim import Claim, Gain
 from armillary.errors import InputError
 from armillary.parameters import parameter
+from armillary.timing import Stopwatch
 
 from .planning.entropy import blocks, similarity, start_order
 from .planning.plan import DRIFT, EMBED, Plan, embedded_plan, header_digest, reading, writing
@@ -58,7 +56,7 @@ def _claims(alone: str) -> tuple[Claim, ...]:
 
 @dataclass(frozen=True)
 class CFseq(LogTechnique):
-    """Fields in the order that compresses best, found by search on a sample; then Zstandard 3, or another `compressor`."""
+    """Writes the fields in the order that compresses best, which a search on a sample finds, and compresses the result."""
 
     compressor: str = parameter("zstd-3", "what compresses the reordered log")
     sample_bytes: int = parameter(4 << 20, "bytes of the sample, in eight stretches", range=(1, 1 << 30))
@@ -75,16 +73,16 @@ class CFseq(LogTechnique):
 
     @classmethod
     def claims_with(cls, settings: Mapping[str, str]) -> tuple[Claim, ...]:
-        """The same claims over each compressor on the original order, which the arena names without its only level."""
+        """Returns the same claims over each compressor on the original order, which the arena names without its only level."""
         alone = settings.get("compressor", "zstd-3")
         return _claims({"bzip2-9": "bzip2", "ppmd-6": "ppmd"}.get(alone, alone))
 
     def validate(self) -> None:
-        """Refuses a compressor that there is not."""
+        """Refuses an unknown compressor."""
         compressor(self.compressor)
 
     def fit(self, source: Path | str | bytes) -> Plan:
-        """A plan for this log and later ones of the same schema."""
+        """Makes a plan for this log and later ones of the same schema."""
         self.validate()
         found = detect(source, self.format)
         if found is None:
@@ -93,23 +91,22 @@ class CFseq(LogTechnique):
         return self.plan_for(source, found)
 
     def plan_for(self, source: Path | str | bytes, form: Format) -> Plan:
-        """A plan for a log whose format is known."""
-        began = time.perf_counter()
+        """Makes a plan for a log whose format is known."""
         real = compressor(self.compressor)
-        sample = take_sample(source, form, self.sample_bytes, lenient=self.lenient)
-        facts = similarity(sample)
-        start = start_order(facts)
-        scorer = Scorer(sample, real.stand_in, self.threads)
-        met = search(
-            scorer, start, blocks(facts, start),
-            budget_s=self.budget_s, most_orders=self.most_orders, restarts=self.restarts, seed=len(sample),
-        )  # fmt: skip
-        order, gain = _chosen(scorer, real, met.finalists)
-        seconds = time.perf_counter() - began
-        return Plan(form, order, real.name, gain, header_digest(form.name, form.names), seconds, met.tried, met.ended_early)
+        with Stopwatch() as watch:
+            sample = take_sample(source, form, self.sample_bytes, lenient=self.lenient)
+            facts = similarity(sample)
+            start = start_order(facts)
+            scorer = Scorer(sample, real.stand_in, self.threads)
+            met = search(
+                scorer, start, blocks(facts, start),
+                budget_s=self.budget_s, most_orders=self.most_orders, restarts=self.restarts, seed=len(sample),
+            )  # fmt: skip
+            order, gain = _chosen(scorer, real, met.finalists)
+        return Plan(form, order, real.name, gain, header_digest(form.name, form.names), watch.seconds, met.tried, met.ended_early)
 
     def plan(self, log: Log) -> Plan:
-        """For a study: the same search, within what the case allows."""
+        """Makes the same plan in a study, within the limits of the case."""
         if log.format is None:
             raise NotForThisCase("free text has no fields to reorder")
         sample, orders, seconds = log.search
@@ -122,8 +119,9 @@ class CFseq(LogTechnique):
 
 
 def _chosen(scorer: Scorer, real: Compressor, finalists: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], float]:
-    """The finalist that the real compressor likes best, and its gain; the original order unless another is better by a tenth of a per
-    cent.
+    """Returns the finalist that the real compressor makes smallest, and its gain.
+
+    The original order stays unless another one is better by a tenth of a per cent.
     """
     original = tuple(range(len(finalists[0])))
     alone = len(real.compress(scorer.text(original)))
@@ -134,7 +132,7 @@ def _chosen(scorer: Scorer, real: Compressor, finalists: tuple[tuple[int, ...], 
 
 
 def gain_on(plan: Plan, source: Path | str | bytes, sample_bytes: int = 4 << 20) -> float:
-    """The plan's gain on a sample of this log, with the plan's compressor: what `drifted` compares."""
+    """Returns the plan's gain on a sample of this log with the plan's compressor, which is what `drifted` compares."""
     sample = take_sample(source, plan.format, sample_bytes, lenient=True)
     real = compressor(plan.compressor)
     scorer = Scorer(sample, real)
@@ -143,12 +141,12 @@ def gain_on(plan: Plan, source: Path | str | bytes, sample_bytes: int = 4 << 20)
 
 
 def drifted(plan: Plan, source: Path | str | bytes, sample_bytes: int = 4 << 20) -> bool:
-    """Whether the plan's gain on this log has fallen by over 30 % of what it was."""
+    """Says whether the plan's gain on this log has fallen by over 30 % of what it was."""
     return gain_on(plan, source, sample_bytes) < (1 - DRIFT) * plan.estimated_gain
 
 
 def replan(plan: Plan, source: Path | str | bytes, maker: CFseq | None = None) -> Plan:
-    """The same plan where it still does what it promised on this log, else a new one."""
+    """Returns the same plan where it still gains what it promised on this log, and otherwise a new one."""
     chosen = maker or CFseq(compressor=plan.compressor)
     if not drifted(plan, source, chosen.sample_bytes):
         return plan
@@ -167,7 +165,7 @@ def compress(
 
 
 def decompress(path: Path | str, out: Path | str, compressor_name: str = "zstd-3") -> Plan:
-    """The original log from what `compress` wrote."""
+    """Restores the original log from what `compress` wrote."""
     with reading(path) as source, writing(out) as target:
         plan, text = _restored(compressor(compressor_name).decompress(source.read()), str(path))
         target.write(text)

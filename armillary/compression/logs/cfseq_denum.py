@@ -29,5 +29,5 @@ class CFseqDenum(CFseq):
 
     @classmethod
     def claims_with(cls, settings: Mapping[str, str]) -> tuple[Claim, ...]:
-        """Its own claim, over denum."""
+        """Returns the claim of this pair, over denum alone."""
         return cls.claims

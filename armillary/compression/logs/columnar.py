@@ -1,9 +1,8 @@
-"""Every field to a stream of its own: stronger than any order of fields, but what is stored is no longer a log that other tools can read.
+"""Each field goes to a stream of its own, which is stronger than any order of fields but leaves no log that other tools can read.
 
-The price of seamlessness, and an upper bound for what an order can give. Column stores have done so since C-Store, VLDB 2005;
-`columnar+types` also stores whole
-numbers and decimals as numbers and few distinct values as a dictionary, as Parquet does, 2013. Lines that do not fit are kept apart, raw,
-with their numbers.
+It shows what an order gives up for staying readable, and bounds what an order can give. Column stores have stored tables so since
+C-Store, VLDB 2005; `columnar+types` also stores whole numbers and decimals as numbers and few distinct values as a dictionary, as Parquet
+does, 2013. Lines that do not fit are kept apart, as they are, with their numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RISING = 0.9
 
 
 def pack(log: Log, name: str, typed: bool) -> bytes:
-    """The log as one archive of streams, each compressed by the compressor of this name."""
+    """Returns the log as one archive of streams, each compressed by the compressor of this name."""
     if log.format is None:
         raise InputError("found free text; expected a log with fields")
     packer, form = compressor(name), log.format
@@ -94,7 +93,7 @@ def _typed(values: list[bytes]) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def _key(values: list[bytes]) -> bytes:
-    """What stands in front of every value up to a = or :, as in key=value lines and JSON objects."""
+    """Returns the shared beginning of all values up to a = or :, as in key=value lines and JSON objects."""
     low, high = min(values), max(values)
     same = next((i for i in range(min(len(low), len(high))) if low[i] != high[i]), min(len(low), len(high)))
     shared = low[:same]
@@ -102,7 +101,7 @@ def _key(values: list[bytes]) -> bytes:
 
 
 def _numbers(values: list[bytes], decimals: int) -> np.ndarray | None:
-    """The values as whole numbers times 10^-decimals, or None where text would not come back byte for byte."""
+    """Returns the values as whole numbers times 10^-decimals, or None where text would not come back byte for byte."""
     if max(map(len, values)) > 18:
         return None
     try:
@@ -120,7 +119,7 @@ def _texts(numbers: list[int], decimals: int) -> list[bytes]:
 
 
 def unpack(data: bytes, where: str = "archive") -> bytes:
-    """The log again."""
+    """Restores the log from an archive."""
     if not data.startswith(MAGIC) or len(data) < len(MAGIC) + 4:
         raise InputError("found no ARMCL1 in front; expected a columnar archive", where=where)
     (length,) = struct.unpack_from("<I", data, len(MAGIC))
@@ -198,18 +197,18 @@ def _values(facts: dict[str, Any], raw: bytes, rows: int, where: str) -> list[by
 
 @dataclass(frozen=True)
 class Columnar(LogTechnique):
-    """Each field in a stream of its own, as text."""
+    """Stores each field in a stream of its own, as text."""
 
     compressor: str = parameter("zstd-3", "what compresses each stream")
 
     typed = False
 
     def pack(self, log: Log, plan: Plan | None) -> bytes:
-        """The archive."""
+        """Returns the archive."""
         if log.format is None:
-            raise NotForThisCase("free text has no fields to part")
+            raise NotForThisCase("free text has no fields to separate")
         return pack(log, self.compressor, self.typed)
 
     def decode(self, data: bytes) -> bytes:
-        """The log: there is nothing readable in between."""
+        """Returns the log itself, because nothing in between is readable."""
         return unpack(data)

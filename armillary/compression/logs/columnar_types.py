@@ -1,4 +1,4 @@
-"""Each field in a stream of its own, as numbers, as a dictionary or as text, whichever is smallest: what columnar stores do, 2013."""
+"""Stores each field in a stream of its own, as numbers, as a dictionary or as text, whichever is smallest, as Parquet does, 2013."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .columnar import Columnar
 
 @dataclass(frozen=True)
 class ColumnarTypes(Columnar):
-    """Each field in a stream of its own: as numbers, as a dictionary or as text, whichever is smallest."""
+    """Stores each field in a stream of its own: as numbers, as a dictionary or as text, whichever is smallest."""
 
     compressor: str = parameter("zstd-3", "what compresses each stream")
 

@@ -1,11 +1,9 @@
-"""Denum: numbers are most of a log and compress badly as text, so take them out, and compress them as numbers.
+"""Denum takes the numbers out of a log and compresses them as numbers, because they are most of a log and compress badly as text.
 
-Chunks of 100 000 lines. Numeric tokens are replaced by a tag that names their shape, their values go to that tag's stream, as differences
-where the stream rises
-(timestamps), as 32 bits for IPv4 addresses; what is left of a line is a pattern, kept once; words that make a pattern rare go to a
-dictionary. Every stream is then
-compressed by LZMA (or Zstandard), and all stand in one archive. Our own lossless implementation of the idea; the shapes (`numbers.py`)
-and the rule for words
+The log is cut into chunks of 100 000 lines. Every numeric token is replaced by a tag that names its shape, and its value goes to that
+tag's stream: as a difference where the stream rises (timestamps), as 32 bits for IPv4 addresses. What is left of a line is a pattern,
+which is kept once; words that make a pattern rare go to a dictionary. Every stream is then compressed by LZMA (or Zstandard), and all
+streams stand in one archive. This is our own lossless implementation of the idea; the shapes (`numbers.py`) and the rule for words
 (`words.py`) are our design.
 
 Unlocking the Power of Numbers: Log Compression via Numeric Token Parsing, arXiv 2408.05760, 2024.
@@ -50,7 +48,7 @@ _NAMES = {
 _STREAM = struct.Struct("<BBIII")  # stream, 1 where it is differences + 2 where it is stored, items, raw bytes, packed bytes
 #: Share of rising steps from which a stream is kept as differences.
 RISING = 0.9
-#: Tokens a line under which a chunk may do better as it stands.
+#: Tokens per line below which a chunk may compress better as it stands.
 FEW = 0.25
 _SMALL_CHUNK = 1 << 16
 
@@ -58,7 +56,7 @@ Streams = dict[int, tuple[int, int, bytes]]
 
 
 def compress(src: Path | str | BinaryIO, dst: Path | str | BinaryIO, *, backend: str = "xz", level: int = 6) -> None:
-    """Writes the log `src` as an archive to `dst`, a chunk at a time; `backend` xz (levels 0 to 9) or zstd (1 to 22)."""
+    """Writes the log `src` as an archive to `dst`, one chunk at a time; `backend` is xz (levels 0 to 9) or zstd (1 to 22)."""
     _check(backend, level)
     with reading(src) as source, writing(dst) as target:
         target.write(MAGIC)
@@ -81,7 +79,7 @@ def decompress(src: Path | str | BinaryIO, dst: Path | str | BinaryIO) -> None:
 
 
 def pack(data: bytes, *, backend: str = "xz", level: int = 6) -> bytes:
-    """`compress` in memory."""
+    """Compresses in memory."""
     import io
 
     out = io.BytesIO()
@@ -90,7 +88,7 @@ def pack(data: bytes, *, backend: str = "xz", level: int = 6) -> bytes:
 
 
 def unpack(data: bytes) -> bytes:
-    """`decompress` in memory."""
+    """Decompresses in memory."""
     import io
 
     out = io.BytesIO()
@@ -99,7 +97,7 @@ def unpack(data: bytes) -> bytes:
 
 
 def stats(src: Path | str | BinaryIO) -> pl.DataFrame:
-    """Each stream of an archive: items, raw bytes and compressed bytes, largest first, summed over chunks."""
+    """Returns a table of the streams of an archive: items, raw bytes and compressed bytes, summed over chunks, largest first."""
     import polars as pl
 
     found: dict[str, list[int]] = {}
@@ -123,7 +121,7 @@ def _check(backend: str, level: int) -> None:
 
 
 def _chunks(source: BinaryIO) -> Iterator[bytes]:
-    """Pieces of at most 100 000 lines and 32 MiB, cut behind a newline where there is one."""
+    """Yields pieces of at most 100 000 lines and 32 MiB, cut behind a newline where there is one."""
     rest = b""
     while True:
         piece = source.read(MOST_CHUNK - len(rest)) if len(rest) < MOST_CHUNK else b""
@@ -152,7 +150,7 @@ def _packer(backend: str, level: int) -> Callable[[bytes], bytes]:
 
 
 def _filters(size: int, level: int) -> list[dict[str, int]]:
-    # A dictionary no larger than the data: LZMA clears it for every stream.
+    # The dictionary is no larger than the data, because LZMA clears it for every stream.
     return [{"id": lzma.FILTER_LZMA2, "preset": level, "dict_size": min(8 << 20, max(4096, 1 << max(0, size - 1).bit_length()))}]
 
 
@@ -176,7 +174,7 @@ def _archive(streams: Streams, packer: Callable[[bytes], bytes], backend: str, c
         directory.append(_STREAM.pack(stream, flags, items, len(raw), len(packed)))
         bodies.append(packed)
     listed = b"".join(directory)
-    # Column by column the directory is nearly constant.
+    # The directory is stored column by column, because its columns are nearly constant.
     turned = zlib.compress(bytes(np.frombuffer(listed, np.uint8).reshape(-1, _STREAM.size).T.tobytes()), 9)
     return head + struct.pack("<H", len(turned)) + turned + b"".join(bodies)
 
@@ -259,7 +257,7 @@ _HEAD = struct.Struct("<BIIBBH")
 
 
 def _directory(body: bytes, where: str) -> dict[int, tuple[int, int, int, tuple[int, int]]]:
-    """Stream: (flags, items, raw bytes, where its packed bytes are)."""
+    """Maps each stream to (flags, items, raw bytes, where its packed bytes are)."""
     if len(body) < _HEAD.size:
         raise InputError(f"found a chunk of {len(body)} bytes; expected its head", where=where)
     backend, size, _, _, count, length = _HEAD.unpack_from(body)
@@ -371,7 +369,7 @@ def _opened(backend: str, packed: bytes, size: int, where: str) -> bytes:
 
 @dataclass(frozen=True)
 class Denum(LogTechnique):
-    """Numbers taken out of the text and compressed as numbers; patterns and words in dictionaries; all under LZMA."""
+    """Takes the numbers out of the text, keeps patterns and words in dictionaries, and compresses all of it by LZMA."""
 
     compressor: str = parameter("denum-6", "denum and the level of LZMA")
 

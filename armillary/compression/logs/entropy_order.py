@@ -1,4 +1,4 @@
-"""Ascending entropy: fields by the entropy per byte of a sample, without a search. CFseq's first module alone, 2025."""
+"""Sorts the fields by the ascending entropy per byte of a sample, without a search, which is CFseq's first module alone, 2025."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .records.sample import take_sample
 
 @dataclass(frozen=True)
 class EntropyOrder(LogTechnique):
-    """Fields by ascending entropy per byte of a sample; no search."""
+    """Writes the fields by ascending entropy per byte of a sample, without a search."""
 
     compressor: str = parameter("zstd-3", "what compresses the reordered log")
     sample_bytes: int = parameter(1 << 20, "bytes of the sample, in eight stretches", range=(1, 1 << 30))
 
     def plan(self, log: Log) -> Plan:
-        """The ranking as a plan."""
+        """Ranks the fields."""
         if log.format is None:
             raise NotForThisCase("free text has no fields to reorder")
         with Stopwatch() as watch:

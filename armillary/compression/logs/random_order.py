@@ -14,12 +14,12 @@ from .planning.technique import Log, LogTechnique, NotForThisCase
 
 @dataclass(frozen=True)
 class RandomOrder(LogTechnique):
-    """Fields in a random order, drawn anew for every unit of a study."""
+    """Writes the fields in a random order, which is drawn anew for every unit of a study."""
 
     compressor: str = parameter("zstd-3", "what compresses the reordered log")
 
     def plan(self, log: Log) -> Plan:
-        """A permutation as a plan."""
+        """Draws a permutation."""
         if log.format is None:
             raise NotForThisCase("free text has no fields to reorder")
         rng: np.random.Generator = self.rng

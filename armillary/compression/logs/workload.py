@@ -1,10 +1,9 @@
-"""Seeded logs of seven kinds, 20 to 25 fields each, with marginals of the usual shape.
+"""Seeded logs of seven kinds with 20 to 25 fields each, whose marginals have the usual shapes.
 
 Hosts and servers are Zipf, the service is a function of the server, bytes and durations are log-normal, packets follow bytes, ports are
-uniform, ids are random
-base 62, timestamps increase. `constant_share` is the share of the rows on which the nearly constant fields keep their usual value;
-`order` 0 writes the fields as
-the vendor does, any other number shuffles them by that seed. What a field says does not depend on the order.
+uniform, ids are random base 62, timestamps increase. `constant_share` is the share of the rows on which the nearly constant fields keep
+their usual value. `order` 0 writes the fields as the vendor does, and any other number shuffles them by that seed; the values do not
+depend on the order.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ _AGENTS = [
 
 
 class _Draw:
-    """Random columns of so many rows."""
+    """Draws random columns of `rows` rows."""
 
     def __init__(self, rng: np.random.Generator, rows: int, constant_share: float, second: float) -> None:
         self.rng, self.rows, self.constant_share, self.second = rng, rows, constant_share, second
 
     def zipf(self, count: int, exponent: float) -> np.ndarray:
-        """Ranks below `count`, Zipf."""
+        """Draws Zipf ranks below `count`."""
         weights = np.arange(1, count + 1, dtype=float) ** -exponent
         return self.rng.choice(count, self.rows, p=weights / weights.sum())
 
     def nearly(self, usual: bytes, *others: bytes) -> list[bytes]:
-        """A nearly constant column."""
+        """Draws a nearly constant column."""
         if not others:
             return [usual] * self.rows
         odd = self.rng.random(self.rows) >= self.constant_share
@@ -59,28 +58,28 @@ class _Draw:
         return [others[w] if o else usual for o, w in zip(odd.tolist(), which.tolist(), strict=True)]
 
     def choice(self, values: list[bytes], exponent: float = 1.0) -> list[bytes]:
-        """Values, Zipf by their place."""
+        """Draws values, Zipf by their place in the list."""
         return [values[i] for i in self.zipf(len(values), exponent).tolist()]
 
     def ids(self, length: int, alphabet: np.ndarray = _BASE62, prefix: bytes = b"") -> list[bytes]:
-        """Random words."""
+        """Draws random words."""
         letters = alphabet[self.rng.integers(len(alphabet), size=(self.rows, length))]
         return [prefix + row.tobytes() for row in letters]
 
     def integers(self, values: np.ndarray) -> list[bytes]:
-        """As decimal text."""
+        """Writes numbers as decimal text."""
         return [b"%d" % v for v in values.tolist()]
 
     def lognormal(self, mean: float, sigma: float) -> np.ndarray:
-        """Whole numbers."""
+        """Draws log-normal whole numbers."""
         return self.rng.lognormal(mean, sigma, self.rows).astype(np.int64)
 
     def seconds(self, mean_gap: float) -> np.ndarray:
-        """Increasing seconds."""
+        """Draws increasing seconds."""
         return self.second + np.cumsum(self.rng.exponential(mean_gap, self.rows))
 
     def hosts(self, count: int, exponent: float, net: bytes) -> list[bytes]:
-        """Addresses of one network."""
+        """Draws addresses of one network."""
         return [net + b"%d.%d" % (rank // 200, rank % 200 + 10) for rank in self.zipf(count, exponent).tolist()]
 
 
@@ -93,7 +92,7 @@ _SERVICES = [(b"http", 80), (b"ssl", 443), (b"dns", 53), (b"ssh", 22), (b"smtp",
 
 
 def zeek_conn(draw: _Draw) -> Columns:
-    """Zeek conn.log with its MAC and VLAN extension."""
+    """Draws Zeek's conn.log with its MAC and VLAN extension."""
     ranks, servers = _server(draw)
     service = [_SERVICES[r % 7] for r in ranks.tolist()]
     sent, got = draw.lognormal(6.5, 1.6), draw.lognormal(8.0, 2.0)
@@ -132,7 +131,7 @@ def zeek_conn(draw: _Draw) -> Columns:
 
 
 def firewall_kv(draw: _Draw) -> Columns:
-    """A firewall's traffic log as key=value pairs."""
+    """Draws a firewall's traffic log as key=value pairs."""
     ranks, servers = _server(draw)
     service = [_SERVICES[r % 7] for r in ranks.tolist()]
     when = draw.seconds(0.02)
@@ -170,7 +169,7 @@ def firewall_kv(draw: _Draw) -> Columns:
 
 
 def _pages(draw: _Draw, sites: list[int]) -> tuple[list[bytes], list[bytes]]:
-    """URLs and referrers that share their beginnings."""
+    """Draws URLs and referrers that share their beginnings."""
     depth = draw.rng.integers(1, 4, draw.rows).tolist()
     words = draw.zipf(len(_WORDS), 0.9 if draw.rows else 1.0).tolist()
     tails = draw.rng.integers(0, 100000, draw.rows).tolist()
@@ -184,7 +183,7 @@ def _pages(draw: _Draw, sites: list[int]) -> tuple[list[bytes], list[bytes]]:
 
 
 def proxy(draw: _Draw) -> Columns:
-    """A web proxy's access log in W3C's extended format."""
+    """Draws a web proxy's access log in W3C's extended format."""
     sites = draw.zipf(400, 1.0).tolist()
     urls, referrers = _pages(draw, sites)
     clock = np.datetime_as_string(draw.seconds(0.05).astype("datetime64[s]")).tolist()
@@ -219,7 +218,7 @@ def proxy(draw: _Draw) -> Columns:
 
 
 def netflow(draw: _Draw) -> Columns:
-    """nfdump's CSV."""
+    """Draws nfdump's CSV."""
     ranks, servers = _server(draw)
     when = draw.seconds(0.02)
     took = draw.rng.lognormal(-0.5, 1.5, draw.rows)
@@ -259,7 +258,7 @@ def netflow(draw: _Draw) -> Columns:
 
 
 def dns(draw: _Draw) -> Columns:
-    """Zeek dns.log."""
+    """Draws Zeek's dns.log."""
     names = draw.zipf(600, 1.0).tolist()
     kinds = draw.choice([b"A", b"AAAA", b"PTR", b"HTTPS", b"TXT"], 1.3)
     number = {b"A": b"1", b"AAAA": b"28", b"PTR": b"12", b"HTTPS": b"65", b"TXT": b"16"}
@@ -296,7 +295,7 @@ def dns(draw: _Draw) -> Columns:
 
 
 def access_log(draw: _Draw) -> Columns:
-    """nginx: the combined format and what operators add behind it."""
+    """Draws nginx's combined format, with the fields that operators add behind it."""
     sites = draw.zipf(60, 1.0).tolist()
     urls, referrers = _pages(draw, sites)
     clock = np.datetime_as_string(draw.seconds(0.05).astype("datetime64[s]")).tolist()
@@ -330,7 +329,7 @@ def access_log(draw: _Draw) -> Columns:
 
 
 def json_events(draw: _Draw) -> Columns:
-    """Application events, one flat JSON object a line."""
+    """Draws application events, one flat JSON object per line."""
     clock = np.datetime_as_string(draw.seconds(0.02).astype("datetime64[ms]")).tolist()
     users = draw.zipf(2000, 1.0).tolist()
     services = draw.zipf(30, 1.0).tolist()
@@ -386,8 +385,9 @@ KINDS: dict[str, Kind] = {
 
 
 def generate(name: str, size: int, rng: np.random.Generator, *, constant_share: float = 0.97, order: int = 0) -> tuple[bytes, Format]:
-    """About `size` bytes of a log of this kind, and its format. The rows depend on `rng` alone, `order` only on where their fields
-    stand.
+    """Generates about `size` bytes of a log of this kind, and its format.
+
+    The rows depend on `rng` alone; `order` only decides where their fields stand.
     """
     if name not in KINDS:
         raise unknown("log", name, KINDS)
@@ -397,7 +397,7 @@ def generate(name: str, size: int, rng: np.random.Generator, *, constant_share: 
         raise InputError(f"found size {size} and order {order}; expected at least 1 and 0")
     kind = KINDS[name]
     pieces: list[bytes] = []
-    # Of the first block, before a row's length is known: fewer rows than asked for.
+    # The first block has few rows, because the length of a row is not known yet.
     written, second, per_row = 0, 1_700_000_000.0, 1000.0
     permutation: np.ndarray | None = None
     while written < size:

@@ -19,36 +19,15 @@ _REAL, _EDGE = frozenset({"real"}), frozenset({"edge"})
 
 tensors = Arena(
     "compression/tensors",
-    question="How far do these weights compress in tensor-train form at this error, how long does it take, and what at the edge?",
+    question="How far do these weights compress in tensor-train form at this error, how long does it take, and at what cost at the edge?",
     metrics=[
         Metric("ratio", better="higher", kind="measured", steady=True, on=_REAL, doc="values over values kept"),
-        Metric(
-            "relative_error",
-            better=None,
-            kind="measured",
-            steady=True,
-            on=_REAL,
-            doc="‖A − Â‖ / ‖A‖ over all layers, after decompression",
-        ),
-        Metric(
-            "within",
-            better="higher",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=_REAL,
-            doc="1 where every layer is within its error",
-        ),
-        Metric(
-            "accuracy_drop",
-            unit="points",
-            better="lower",
-            kind="measured",
-            steady=True,
-            scale="difference",
-            on=frozenset({"digits"}),
-            doc="held out",
-        ),
+        Metric("relative_error", better=None, kind="measured", steady=True, on=_REAL,
+               doc="‖A − Â‖ / ‖A‖ over all layers, after decompression"),
+        Metric("within", better="higher", kind="measured", steady=True, scale="difference", on=_REAL,
+               doc="1 where every layer is within its error"),
+        Metric("accuracy_drop", unit="points", better="lower", kind="measured", steady=True, scale="difference", on=frozenset({"digits"}),
+               doc="accuracy lost on the images that were held out"),
         Metric("decompose_s", unit="s", better="lower", kind="measured", on=_REAL),
         Metric("edge_ms", unit="ms", better="lower", kind="modelled", on=_EDGE),
         Metric("edge_mJ", unit="mJ", better="lower", kind="modelled", on=_EDGE),
@@ -73,29 +52,27 @@ tensors = Arena(
     tradeoff=("ratio", "decompose_s"),
     constants=(
         Constant("core", "100 MHz, 2.5 cycles per flop", "", "ours"),
-        Constant(
-            "accelerator", "64 multiply-adds and 8 B per cycle; scratchpad 64 KiB; DMA 4 B per cycle, 600 cycles per call", "", "ours"
-        ),
+        Constant("accelerator", "64 multiply-adds and 8 B per cycle; scratchpad 64 KiB; DMA 4 B per cycle, 600 cycles per call", "",
+                 "ours"),
         Constant("engine", "16 flops per cycle, sorting 2 cycles per comparison, truncation 1 cycle per value", "", "ours"),
         Constant("powers", "core 30 or 6 idle, accelerator 60, memory 40, rest 30 mW", "", "ours"),
         Constant("engine's power", 0.04, "of the whole", "arXiv 2511.13738: an input, not a result"),
     ),
-)
+)  # fmt: skip
 WORK = ("resnet32", "gaussian", "video", "hilbert", "sum", "transformer", "digits")
 
 
 @tensors.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Weights and tensors to decompose, and ResNet-32's weights on modelled processors."""
+    """Yields weights and tensors to decompose, and ResNet-32's weights on modelled processors."""
     for name in WORK:
-        kinds = {"real", "measured", name}
-        yield Case(name, _make, {"name": name, "scale": scale}, frozenset(kinds))
+        yield Case(name, _make, {"name": name, "scale": scale}, frozenset({"real", "measured", name}))
     yield Case("resnet32-on-chip", _make, {"name": "resnet32", "scale": scale}, frozenset({"edge", "resnet32"}))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Which tensors of a file are taken, and where they are decomposed."""
+    """Options: which tensors of a file are taken, and where they are decomposed."""
 
     layers: str = parameter("*", "a pattern for the names of the tensors, such as layer3.*")
     edge: bool = parameter(False, "whether the modelled edge processors decompose them too")
@@ -103,7 +80,7 @@ class Reading:
 
 @tensors.read(Reading)
 def read(path: Path, how: Reading) -> Tensors:
-    """Weights in a `.safetensors`, `.npz`, `.npy` or PyTorch file."""
+    """Reads weights from a `.safetensors`, `.npz`, `.npy` or PyTorch file."""
     from .models.weight_files import read_tensors
     from .workload import Tensors
 
@@ -112,7 +89,7 @@ def read(path: Path, how: Reading) -> Tensors:
 
 @tensors.own_cases
 def own_cases(loaded: Tensors, name: str, how: Reading) -> Iterator[Case]:
-    """The tensors decomposed here, and with `edge` on the processors."""
+    """Yields a case for this machine, and with `edge` another one for the modelled processors."""
     yield Case(name, kinds=frozenset({"real", "measured", "file"}))
     if how.edge:
         yield Case(f"{name}-on-chip", kinds=frozenset({"edge", "file"}))
@@ -120,7 +97,7 @@ def own_cases(loaded: Tensors, name: str, how: Reading) -> Iterator[Case]:
 
 @tensors.example
 def example(folder: Path) -> Path:
-    """Two small tensors in an `.npz`."""
+    """Writes two small tensors as an `.npz`."""
     import numpy as np
 
     numbers = np.random.default_rng(0)
@@ -130,7 +107,7 @@ def example(folder: Path) -> Path:
 
 @tensors.warm_up
 def warm_up(technique: Any, case: Case) -> None:
-    """A tensor of 64 values, so that the clock sees no compilation."""
+    """Compresses a tensor of 64 values, so that the clock sees no compilation."""
     import numpy as np
 
     if "edge" not in case.kinds:
@@ -139,7 +116,7 @@ def warm_up(technique: Any, case: Case) -> None:
 
 @tensors.run
 def run(technique: Any, case: Case) -> dict[str, float]:
-    """Decomposes every layer, makes it again and checks the error; or models it."""
+    """Decomposes every layer, restores it and checks the error, or models the decomposition on an edge processor."""
     import numpy as np
 
     work: Tensors = case.workload

@@ -13,6 +13,6 @@ class MatrixSvd(Decomposition):
     """One unfolding, outputs by the rest, cut by its singular values."""
 
     def compress(self, tensor: Array) -> Compressed:
-        """A train of two modes."""
+        """Returns a train of two modes."""
         train = tt_svd(tensor.reshape(tensor.shape[0], -1), self.eps, engine="gesdd")
         return Compressed(train.size, lambda: train.full().reshape(tensor.shape))

@@ -14,7 +14,7 @@ class Tucker(Decomposition):
     """A core and one factor per mode."""
 
     def compress(self, tensor: Array) -> Compressed:
-        """HOSVD, truncated mode by mode."""
+        """Computes the HOSVD, truncated mode by mode."""
         d = tensor.ndim
         tail = self.eps / d**0.5 * float(np.linalg.norm(tensor))
         core, factors = tensor, []

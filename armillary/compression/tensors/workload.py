@@ -1,4 +1,4 @@
-"""Tensors to decompose: weights that look trained, a small network that is, and tensors whose ranks are known."""
+"""Makes tensors to decompose: weights that look trained, a small network that is trained, and tensors whose ranks are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tensors:
 
 
 def resnet32_shapes() -> list[tuple[int, ...]]:
-    """The 32 weights of CIFAR's ResNet-32: 461,872 values."""
+    """Returns the 32 weights of CIFAR's ResNet-32: 461,872 values."""
     first = [(16, 3, 3, 3), *[(16, 16, 3, 3)] * 10]
     middle = [(32, 16, 3, 3), *[(32, 32, 3, 3)] * 9]
     last = [(64, 32, 3, 3), *[(64, 64, 3, 3)] * 9, (64, 10)]
@@ -36,7 +36,7 @@ def resnet32_shapes() -> list[tuple[int, ...]]:
 
 
 def looks_trained(shape: tuple[int, ...], rng: np.random.Generator, decay: float = 0.8, noise: float = 0.05) -> Array:
-    """A tensor each of whose unfoldings has singular values that fall like i^(−decay), and a share of noise. float32."""
+    """Returns a tensor each of whose unfoldings has singular values that fall like i^(−decay), and a share of noise. float32."""
     core = rng.normal(size=shape)
     for axis, n in enumerate(shape):
         turn, _ = np.linalg.qr(rng.normal(size=(n, n)))
@@ -48,7 +48,7 @@ def looks_trained(shape: tuple[int, ...], rng: np.random.Generator, decay: float
 
 
 def built_in(name: str, rng: np.random.Generator, scale: str = "small") -> Tensors:
-    """The named tensors; `scale` tiny, small or large."""
+    """Returns the named tensors; `scale` tiny, small or large."""
     tiny = scale == "tiny"
     if name in ("resnet32", "gaussian"):
         shapes = resnet32_shapes()[:: 8 if tiny else 1]
@@ -73,12 +73,12 @@ def built_in(name: str, rng: np.random.Generator, scale: str = "small") -> Tenso
 
 
 def _indices(n: int) -> Array:
-    """i + j + k + l over n⁴ places."""
+    """Returns i + j + k + l over n⁴ places."""
     return np.indices((n, n, n, n)).sum(axis=0).astype(np.float64)
 
 
 def _video(n: int, rng: np.random.Generator) -> Array:
-    """Blobs that wander: time × height × width × colour, smooth in all."""
+    """Returns blobs that wander, as time × height × width × colour, smooth in all of them."""
     t, y, x = np.ogrid[0 : 1 : n * 1j, 0 : 1 : 2j * n, 0 : 1 : 2j * n]
     frames = np.zeros((n, 2 * n, 2 * n, 3))
     for _ in range(5):
@@ -90,7 +90,7 @@ def _video(n: int, rng: np.random.Generator) -> Array:
 
 @functools.lru_cache(maxsize=1)
 def trained_digits(seed: int = 0, epochs: int = 30) -> Tensors:
-    """A small residual network really trained on scikit-learn's digits (1,797 images of 8×8, a fifth held out), and its judge."""
+    """Trains a small residual network on scikit-learn's digits (1,797 images of 8×8, a fifth held out); returns it and its judge."""
     try:
         import torch
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]

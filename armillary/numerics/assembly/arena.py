@@ -23,18 +23,13 @@ assembly = Arena(
     question="Which way of assembling the global finite-element matrix is fastest for this mesh on this device?",
     metrics=[
         Metric("seconds", unit="s", kind="measured", doc="one numeric assembly with a known pattern (coo-sort has none); median of rounds"),
-        Metric(
-            "setup_s", unit="s", kind="measured", scale="difference", doc="symbolic phase and the strategy's own preparation, once per mesh"
-        ),
+        Metric("setup_s", unit="s", kind="measured", scale="difference",
+               doc="symbolic phase and the strategy's own preparation, once per mesh"),
         Metric("prediction_s", unit="s", kind="measured", scale="difference", doc="features and inference; zero for a fixed strategy"),
-        Metric(
-            "accuracy", better="higher", kind="measured", scale="difference", doc="1 where the strategy is the best or within 5 % of it"
-        ),
+        Metric("accuracy", better="higher", kind="measured", scale="difference", doc="1 if the strategy is the best or within 5 % of it"),
         Metric("speedup_over_fixed", better="higher", kind="measured", doc="seconds of coo-sort over seconds of the strategy taken"),
         Metric("regret", kind="measured", scale="difference", doc="seconds over those of the best strategy, less one"),
-        Metric(
-            "gflops", unit="GFLOP/s", better="higher", kind="measured", doc="flops of all element matrices, each counted once, per second"
-        ),
+        Metric("gflops", unit="GFLOP/s", better="higher", kind="measured", doc="flops of all element matrices, each counted once"),
     ],
     techniques={
         "pattern-aware": ".pattern_aware:PatternAware",
@@ -52,11 +47,11 @@ assembly = Arena(
     baseline="coo-sort",
     tradeoff=("setup_s", "seconds"),
     repeats=3,
-)
+)  # fmt: skip
 
-#: About how many linear triangles a case has; other elements are fewer by what one of them costs.
+#: About how many linear triangles a case has; there are fewer of other elements, which cost more each.
 ELEMENTS = {"tiny": 400, "small": 60_000, "large": 2_000_000}
-#: The families of the tiny scale: one in order, the same shuffled, and one that is unstructured.
+#: The families of the tiny scale: a structured one, the same with shuffled numbers, and an unstructured one.
 TINY = ("structured", "renumbered", "delaunay-clustered")
 #: Meshes of every family: cell, element, physics.
 _KINDS = (("triangle", "P1", "poisson"), ("tetra", "P1", "poisson"), ("tetra", "P1", "elasticity"))
@@ -64,7 +59,7 @@ _KINDS = (("triangle", "P1", "poisson"), ("tetra", "P1", "poisson"), ("tetra", "
 
 @assembly.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three meshes of each of the twelve families, drawn anew for every repeat; the weights never saw the family of a case."""
+    """Yields three meshes of each of the twelve families, drawn anew for every repeat; the weights never saw the family of a case."""
     from .workload import FAMILIES
 
     for family in FAMILIES if scale != "tiny" else TINY:
@@ -85,7 +80,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is assembled on the mesh."""
+    """Options: which equation is assembled on the mesh."""
 
     physics: Literal["poisson", "mass", "reaction-diffusion", "elasticity"] = parameter("poisson", "the equation that is assembled")
     allow_inverted: bool = parameter(False, "whether inverted and flat elements are kept instead of refused")
@@ -93,7 +88,7 @@ class Reading:
 
 @assembly.read(Reading)
 def read(path: Path, how: Reading) -> Judged:
-    """A mesh of one kind of cell that meshio reads (.msh, .vtk, .vtu, .inp, .xdmf)."""
+    """Reads a mesh of one kind of cell that meshio reads (.msh, .vtk, .vtu, .inp, .xdmf)."""
     from .assembling.assembler import problem_of
     from .meshes.mesh import read_mesh
 
@@ -102,13 +97,13 @@ def read(path: Path, how: Reading) -> Judged:
 
 @assembly.own_cases
 def own_cases(judged: Judged, name: str, how: Reading) -> Iterator[Case]:
-    """The mesh with its equation."""
+    """Yields one case, the mesh with its equation."""
     yield Case(name, parameters={"physics": how.physics, "allow_inverted": how.allow_inverted}, kinds=frozenset({"file", how.physics}))
 
 
 @assembly.example
 def example(folder: Path) -> Path:
-    """Four triangles around the middle of the unit square, as a Gmsh file of version 2.2."""
+    """Writes four triangles around the middle of the unit square, as a Gmsh file of version 2.2."""
     file = folder / "square.msh"
     nodes = ["1 0 0 0", "2 1 0 0", "3 1 1 0", "4 0 1 0", "5 0.5 0.5 0"]
     cells = [f"{k + 1} 2 2 1 1 {k + 1} {(k + 1) % 4 + 1} 5" for k in range(4)]
@@ -118,7 +113,7 @@ def example(folder: Path) -> Path:
 
 
 def _seconds(case: Case) -> Seconds:
-    """Seconds of every strategy on the case's mesh, measured in rounds."""
+    """Measures the seconds of every strategy on the case's mesh, in rounds."""
     from .selecting.table import measured
 
     return measured(case.workload.problem, rounds=5, min_seconds=0.3)
@@ -149,20 +144,16 @@ def run(technique: Technique, case: Case) -> Outcome:
     best = min(known.numeric[known.best], seconds)
     work = judged.problem
     values = {
-        "seconds": seconds,
-        "setup_s": setup,
-        "prediction_s": prediction,
-        "accuracy": float(seconds <= 1.05 * best),
-        "speedup_over_fixed": known.numeric["coo-sort"] / seconds,
-        "regret": seconds / best - 1,
+        "seconds": seconds, "setup_s": setup, "prediction_s": prediction, "accuracy": float(seconds <= 1.05 * best),
+        "speedup_over_fixed": known.numeric["coo-sort"] / seconds, "regret": seconds / best - 1,
         "gflops": flops_per_element(work.element, work.work.form) * work.elements / seconds / 1e9,
-    }
+    }  # fmt: skip
     return Outcome(values, noisy=known.spread > 4)
 
 
 @assembly.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Seconds over those of the best strategy, by case, with one line per technique."""
+    """Draws the seconds over those of the best strategy, by case, with one line per technique."""
     from armillary.figures import panels
 
     lines = {technique: [(case, 1 + regret) for case, regret in points] for technique, points in result.lines("regret").get("", {}).items()}
@@ -170,7 +161,7 @@ def plots(result: Result) -> Sequence[Any]:
 
 
 def _timed(taken: Strategy, problem: Problem) -> tuple[float, float]:
-    """Seconds and preparation of a strategy that is not among the five at their defaults."""
+    """Measures the seconds and the preparation of a strategy that is not one of the five at their defaults."""
     from .assembling.strategy import structure
 
     with Stopwatch() as watch:

@@ -1,4 +1,4 @@
-"""Blocked: compact parts of the mesh are assembled in a small buffer each, and only what lies between parts is merged.
+"""Blocked assembly gives each compact part of the mesh a small buffer, and merges only what lies between parts.
 
 Recursive bisection along the longest coordinate gives parts of about 4,096 elements. A part adds to a dense buffer of just its own entries,
 which stays in the cache however nodes are numbered. Entries of rows whose elements are all in the part are then copied to the matrix; those
@@ -32,10 +32,10 @@ class _Parts(NamedTuple):
     part_ptr: Any
     #: int32[elements, a, a] in that order: the place of (a, b) in the part's buffer.
     places: Any
-    #: Of each place: its entry of the pattern where the part owns the row, else -1 - its place in the shared list.
+    #: For each place, its entry of the pattern where the part owns the row, else -1 - its place in the shared list.
     entry_ptr: Any
     entries: Any
-    #: Row of each entry of the pattern, for matrices with several unknowns a node.
+    #: Row of each entry of the pattern, for matrices with several unknowns per node.
     entry_rows: Any
     #: Shared entries of the pattern, and where in the shared list their terms stand, part after part.
     shared: Any
@@ -45,7 +45,7 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocked(Strategy):
-    """Parts with buffers of their own, shared rows merged."""
+    """Assembles parts in buffers of their own and merges the shared rows."""
 
     name = "blocked"
 
@@ -60,7 +60,7 @@ class Blocked(Strategy):
         longest = int(np.diff(parts.entry_ptr).max())
 
         def numeric(coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            # Zeros, as a part of the mesh may leave entries of the whole pattern alone.
+            # The values start as zeros, because a part of the mesh may leave entries of the whole pattern alone.
             values = np.zeros(len(found.indices))
             block = work.dofs * work.dofs
             terms = np.empty(len(parts.shared_terms) * block)
@@ -74,7 +74,7 @@ class Blocked(Strategy):
 
 
 def bisected(centres: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Elements by part, int64[elements] and bounds: halved along the longest side of their box until at most 1.5·`most` are left.
+    """Returns elements by part, int64[elements] and bounds: halved along the longest side of their box until at most 1.5·`most` are left.
 
     `centres` is float64[d, elements].
     """
@@ -115,7 +115,7 @@ def _partition(cells: np.ndarray, pattern: Any, order: np.ndarray, part_ptr: np.
 
 @loop
 def _owners(cells, order, part_ptr, nodes):
-    """The part that has all elements of a node; -1 where several have some, -2 where none has."""
+    """Returns the part that has all elements of a node, -1 where several parts have some, -2 where none has any."""
     owner = np.full(nodes, -2, np.int64)
     for p in range(len(part_ptr) - 1):
         for k in range(part_ptr[p], part_ptr[p + 1]):

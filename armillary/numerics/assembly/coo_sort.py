@@ -1,8 +1,8 @@
-"""COO-sort: write every entry as (row, column, value), sort by (row, column), sum equal neighbours.
+"""COO-sort writes every entry as (row, column, value), sorts by (row, column) and sums equal neighbours.
 
-No structure is kept between assemblies and none is needed: where the mesh changes every time, nothing else has so little to do first.
-The sort is by digits, and the digits are as large as they can be: one counting pass puts triplets into their rows, in each row another one
-puts them into its columns and sums them there. Both keep the order of elements, so that sums do not depend on the number of workers.
+No structure is kept between assemblies and none is needed, so where the mesh changes every time nothing else has so little to prepare.
+The sort is by digits that are as large as they can be: one counting pass puts triplets into their rows, and in each row another one puts
+them into its columns and sums them there. Both keep the order of elements, so that sums do not depend on the number of workers.
 
 Bell, Dalton, Olson: Exposing fine-grained parallelism in algebraic multigrid methods, SIAM Journal on Scientific Computing 34, 2012
 (assembly from triplets); the sort by digits: Cormen, Leiserson, Rivest, Stein: Introduction to Algorithms, 2001.
@@ -25,7 +25,7 @@ from .elements.element_matrices import rows, scratch
 
 @dataclass(frozen=True)
 class CooSort(Strategy):
-    """Triplets, a sort by row and column, a sum of equal ones; the structure is found anew every time."""
+    """Sorts triplets by row and column and sums equal ones; the structure is found anew every time."""
 
     name = "coo-sort"
     symbolic = False
@@ -44,7 +44,10 @@ class CooSort(Strategy):
 
 
 def summed(row: np.ndarray, column: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR (data, indices, indptr) of triplets int32[], int32[], float64[]; equal places are summed in their order. Columns are sorted."""
+    """Returns CSR (data, indices, indptr) of triplets int32[], int32[], float64[]; equal places are summed in their order.
+
+    Columns are sorted.
+    """
     threads = numba.get_num_threads()
     by_row, columns, values = _into_rows(row, column, value, size, threads, np.empty_like(column), np.empty_like(value))
     bounds = balanced(by_row, threads)
@@ -83,7 +86,7 @@ def _some_triplets(work, first, last, row, column, value):
 
 @parallel_loop
 def _into_rows(row, column, value, size, chunks, columns, values):
-    """Triplets by row, stable: where rows begin, columns and values."""
+    """Sorts triplets by row, stably; returns where rows begin, columns and values."""
     count = len(row)
     at = np.zeros((chunks, size), np.int64)
     for chunk in prange(chunks):

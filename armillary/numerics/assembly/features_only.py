@@ -1,6 +1,6 @@
-"""Gradient-boosted trees on the 32 features, without the pictures: how far does a plain learner come? Needs scikit-learn.
+"""Gradient-boosted trees on the 32 features, without the pictures, show how far a plain learner comes. They need scikit-learn.
 
-One regressor for each strategy's log-seconds, learned from the measured table without the case's family.
+There is one regressor for each strategy's log-seconds, learned from the measured table without the case's family.
 
 Friedman: Greedy function approximation: a gradient boosting machine, Annals of Statistics 29, 2001.
 """
@@ -27,7 +27,7 @@ from .selecting.table import Seconds, Table, fold_of
 
 @dataclass(frozen=True)
 class FeaturesOnly(Selector):
-    """Boosted trees on numbers alone."""
+    """Chooses by boosted trees on the numbers alone."""
 
     trees: int = parameter(200, "the number of trees per strategy", range=(1, 10_000))
     depth: int = parameter(3, "the largest depth of a tree", range=(1, 20))
@@ -45,7 +45,7 @@ def _learned(fold: int, trees: int, depth: int, rate: float) -> list[Any]:
 
 
 def boosted(table: Table, trees: int = 200, depth: int = 3, rate: float = 0.05) -> list[Any]:
-    """A regressor of log-seconds for each strategy."""
+    """Trains a regressor of log-seconds for each strategy."""
     if find_spec("sklearn") is None:
         raise InputError("needs the package scikit-learn; install armillary[learn]", where="features-only")
     ensemble = import_module("sklearn.ensemble")

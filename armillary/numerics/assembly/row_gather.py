@@ -1,7 +1,7 @@
-"""Row-gather: every row is one worker's, who walks the elements at its node and computes their part of the row again.
+"""In row-gather, every row belongs to one worker, who walks the elements at its node and computes their part of the row again.
 
 Nothing is written twice, no two workers write to one place, and sums are in the order of elements whatever the number of workers. The price
-is that an element's geometry is worked out once for each of its nodes.
+is that an element's geometry is computed once for each of its nodes.
 
 Cecka, Lew, Darve: Assembly of finite element methods on graphics processors, International Journal for Numerical Methods in Engineering
 85, 2011.
@@ -24,7 +24,7 @@ from .elements.element_matrices import rows, scratch
 
 @dataclass(frozen=True)
 class RowGather(Strategy):
-    """One worker for each row."""
+    """Gives each row to one worker."""
 
     name = "row-gather"
 

@@ -1,8 +1,8 @@
-"""Scatter: workers take elements and add their entries at mapped positions, where two may meet.
+"""In scatter, workers take elements and add their entries at mapped positions, where two may meet.
 
 On a GPU the additions are atomic. A CPU has no atomic addition of floats in Numba, so every thread adds to values of its own, which are
-summed at the end: the same result, as many copies of the values as threads. Sums depend on how elements fall to workers: equal to
-roundoff only, between runs on a GPU and between numbers of threads on a CPU.
+summed at the end: the result is the same, at the cost of one copy of the values per thread. Sums depend on how elements fall to workers,
+so they are equal to roundoff only, between runs on a GPU and between numbers of threads on a CPU.
 
 Markall, Slemmer, Ham, Kelly, Cantwell, Sherwin: Finite element assembly strategies on multi-core and many-core architectures, International
 Journal for Numerical Methods in Fluids 71, 2013 (the addto algorithm).
@@ -25,7 +25,7 @@ from .elements.element_matrices import rows, scratch
 
 @dataclass(frozen=True)
 class ScatterAtomic(Strategy):
-    """Additions at mapped positions; a copy of the values for each thread."""
+    """Adds at mapped positions, with one copy of the values per thread."""
 
     name = "scatter-atomic"
     deterministic = False

@@ -1,7 +1,7 @@
-"""Meshes by family: the built-in work, and what the network learns from.
+"""Meshes by family, which are the built-in work and what the network learns from.
 
-A family is a way in which meshes differ in what assembly feels: order of nodes, spread of valences, grading, holes between parts. A
-mesh that was learned from and a mesh that is judged never share a family.
+Families differ in what matters to assembly: order of nodes, spread of valences, grading, holes between parts. A mesh that was learned
+from and a mesh that is judged never share a family.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plan:
 
 
 def catalogue(smallest: int = 20_000, largest: int = 200_000) -> list[Plan]:
-    """The plans that the network learns from: 12 families × cells × elements and physics × sizes, 420 in all."""
+    """Returns the plans that the network learns from: 12 families × cells × elements and physics × sizes, 420 in all."""
     plans = []
     steps = [round(x) for x in np.geomspace(smallest, largest, 4)]
     for family in FAMILIES:
@@ -52,7 +52,7 @@ def catalogue(smallest: int = 20_000, largest: int = 200_000) -> list[Plan]:
             kinds += [("quad", "Q1", "poisson"), ("hexahedron", "Q1", "poisson"), ("hexahedron", "Q1", "elasticity")]
         for k, (cell, element, physics) in enumerate(kinds):
             for n, elements in enumerate(steps):
-                # Elements with many entries come smaller, so that every mesh takes about as long.
+                # There are fewer elements where each has many entries, so that every mesh takes about as long.
                 heavy = (
                     {"P1": 1, "Q1": 2, "P2": 3}[element]
                     * (3 if physics == "elasticity" else 1)
@@ -63,7 +63,7 @@ def catalogue(smallest: int = 20_000, largest: int = 200_000) -> list[Plan]:
 
 
 def build(plan: Plan) -> Mesh:
-    """The mesh of a plan; the same every time."""
+    """Builds the mesh of a plan, which is the same every time."""
     if plan.family not in FAMILIES:
         raise unknown("mesh family", plan.family, FAMILIES)
     rng = stream(plan.seed, "mesh", plan.family, plan.cell, str(plan.elements))
@@ -104,7 +104,7 @@ def _plain(cell: str, d: int, elements: int) -> Mesh:
 
 
 def _refined(family: str, cell: str, d: int, elements: int, rng: np.random.Generator) -> Mesh:
-    """Fine near some points, or near a circle (in space a cylinder), graded 4 to 64."""
+    """Returns a mesh that is fine near some points or near a circle (in space a cylinder), graded 4 to 64."""
     start = _plain(cell, d, max(24, elements // 30))
     spots = rng.uniform(0.2, 0.8, (int(rng.integers(1, 4)), d))
     radius = float(rng.uniform(0.2, 0.4))
@@ -132,14 +132,14 @@ def _delaunay(family: str, d: int, elements: int, rng: np.random.Generator) -> M
 
 
 def _fans(d: int, elements: int, rng: np.random.Generator) -> Mesh:
-    """Nodes with 30 to 10,000 elements each, side by side."""
+    """Returns nodes with 30 to 10,000 elements each, side by side."""
     valence = int(min(elements, np.exp(rng.uniform(np.log(30), np.log(10_000)))))
     fans = max(1, elements // valence)
     return grids.together([grids.fan(valence, d, 2.5 * k) for k in range(fans)])
 
 
 def _layers(cell: str, d: int, elements: int, rng: np.random.Generator) -> Mesh:
-    """A few thin layers of many boxes: the last axis shrunk 100-fold."""
+    """Returns a few thin layers of many boxes, whose last axis is shrunk 100-fold."""
     deep = int(rng.integers(2, 6))
     per_box = {"triangle": 2, "tetra": 6}.get(cell, 1)
     side = max(1, round((elements / per_box / deep) ** (1 / (d - 1))))

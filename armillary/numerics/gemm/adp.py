@@ -1,4 +1,4 @@
-"""ADP: float64 products from int8 ones with as many digits as *these* matrices need, or in float64 where that is too many.
+"""ADP makes float64 products from int8 ones with as many digits as *these* matrices need, or in float64 where that is too many.
 
 Each row of A and column of B becomes a fixed-point number in int8 digits; digit products are exact in int32, and enough of them give
 float64's accuracy. How many are enough depends on how far exponents spread along the dot products; the Exponent Span Capacity bounds that
@@ -14,7 +14,6 @@ Guaranteed DGEMM Accuracy While Using Reduced Precision Tensor Cores Through Ext
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +21,7 @@ from armillary import arrays
 from armillary.arena import Claim, Gain, Kind, Level
 from armillary.arrays.exact import MOST_INNER
 from armillary.parameters import parameter
+from armillary.timing import Stopwatch
 
 from .digits.digit_products import multiply, products
 from .digits.looking import look
@@ -32,7 +32,7 @@ from .products.method import NOT_FINITE, UNIT, Info, Method, cuda_kernels, empty
 
 @dataclass(frozen=True)
 class Adp(Method):
-    """Int8 digits, as many as the exponents ask for; float64 where that is too many."""
+    """Uses as many int8 digits as the exponents ask for, and float64 where that is too many."""
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -65,20 +65,18 @@ class Adp(Method):
         empty = empty_product(a, b)
         if empty is not None:
             return empty, Info("adp", bound=0.0)
-        start = time.perf_counter()
         found, reason, wide = self.slices, "", None
-        if not found:
-            wide = look(a, b, self.block)
-            found = 0 if wide is None else slices_for(wide)
-        clean = wide is not None or (self.slices > 0 and finite(a, b))
-        if not clean:
-            reason = NOT_FINITE
-        elif not self.slices and found > self.max_slices:
-            reason = f"{found} slices are needed, {self.max_slices} allowed"
-        overhead = time.perf_counter() - start
+        with Stopwatch() as looking:
+            if not found:
+                wide = look(a, b, self.block)
+                found = 0 if wide is None else slices_for(wide)
+            if wide is None and not (self.slices > 0 and finite(a, b)):
+                reason = NOT_FINITE
+            elif not self.slices and found > self.max_slices:
+                reason = f"{found} slices are needed, {self.max_slices} allowed"
         if reason:
             product, info = Native().multiply(a, b)
-            return product, Info("adp", span=wide, fallback=reason, bound=info.bound, overhead_s=overhead)
+            return product, Info("adp", span=wide, fallback=reason, bound=info.bound, overhead_s=looking.seconds)
         kernels = cuda_kernels(a, b)
         if kernels is not None and found * a.shape[1] <= MOST_INNER:
             left, right = kernels.cut(a, found, top_first=True), kernels.cut(b.T, found, top_first=False)
@@ -86,11 +84,12 @@ class Adp(Method):
         else:
             product = multiply(cut(a, found), cut(b.T, found))
         bound = error_bound(a.shape[1], found, wide) if wide is not None else float("inf")
-        return product, Info("adp", products(found), found, wide, bound=bound, overhead_s=overhead)
+        return product, Info("adp", products(found), found, wide, bound=bound, overhead_s=looking.seconds)
 
 
 def error_bound(inner: int, s: int, wide: int) -> float:
-    """A bound of the error in units of u·(|A||B|): pairs of digits that are left out, digits that are cut off, and the last rounding.
+    """Returns a bound of the error in units of u·(|A||B|): pairs of digits that are left out, digits that are cut off, and the last
+    rounding.
 
     With at least 2^(8s−3) for the largest number of a row, a pair (p, q) of digits is at most 2^14 · 2^(8(2(s−1)−p−q)), and each row and
     column is cut off below 1. The largest possible term is at most 2^(wide+1) times the largest one that is there, and that at most

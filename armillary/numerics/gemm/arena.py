@@ -67,7 +67,7 @@ _PLAIN = ("uniform", "wide-0", "integers")
 
 @gemm.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Every family of matrices on the host, three sizes on a CUDA device, and machines modelled from their data sheets."""
+    """Yields every family of matrices on the host, three sizes on a CUDA device, and machines modelled from their data sheets."""
     from .workload import FAMILIES
 
     for family in FAMILIES:
@@ -83,27 +83,27 @@ def cases(scale: str) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Which matrices are multiplied."""
+    """Options: which matrices are multiplied."""
 
     b: str = parameter("", "the file of the right-hand matrix; without it the first one is multiplied by its transpose", file=True)
 
 
 @gemm.read(Reading)
 def read(path: Path, how: Reading) -> Pair:
-    """Matrices in files (.npy, .npz, .mtx)."""
+    """Reads two matrices from files (.npy, .npz, .mtx)."""
     a = _matrix(path)
     return a, _matrix(Path(how.b)) if how.b else a.T.copy()
 
 
 @gemm.own_cases
 def own_cases(pair: Pair, name: str, how: Reading) -> Iterator[Case]:
-    """One product."""
+    """Yields one product."""
     yield Case(name, kinds=frozenset({"computed", "file"}))
 
 
 @gemm.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Two matrices as NumPy files."""
+    """Writes two matrices as NumPy files."""
     import numpy as np
 
     for name, shape in (("a.npy", (4, 3)), ("b.npy", (3, 5))):
@@ -134,17 +134,16 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
     rows = _sample(case, a.shape[0], a.shape[1] * b.shape[1])
     found = accuracy(arrays.to_host(product)[rows], a[rows], b)
     return {
-        "tflops": 2 * a.shape[0] * a.shape[1] * b.shape[1] / timing.median / 1e12,
-        "error_u": found.error_u,
-        "grade": found.grade,
-        "gemms": info.gemms or 1,
-        "overhead": min(1.0, info.overhead_s / timing.median),
-        "fallback": float(bool(info.fallback)),
-    }
+        "tflops": 2 * a.shape[0] * a.shape[1] * b.shape[1] / timing.median / 1e12, "error_u": found.error_u, "grade": found.grade,
+        "gemms": info.gemms or 1, "overhead": min(1.0, info.overhead_s / timing.median), "fallback": float(bool(info.fallback)),
+    }  # fmt: skip
 
 
 def modelled_seconds(gemms: int, slices: int, n: int, device: Device) -> float:
-    """Seconds of an emulated n³ product on a device: `gemms` int8 products at 70 % of its rate, and the digits written and read once."""
+    """Returns the seconds of an emulated n³ product on a device.
+
+    It takes `gemms` int8 products at 70 % of the device's rate, and writes and reads the digits once.
+    """
     from armillary.errors import InputError
 
     rate = device.peak.int8 or device.peak.int8_tensor
@@ -178,7 +177,7 @@ def _modelled(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
 
 @gemm.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Error by family, one line per technique."""
+    """Draws the error by family, with one line per technique."""
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
         return ("", case) if "accuracy" in facts["kinds"] else None

@@ -38,7 +38,7 @@ class DoubleDouble(Method):
 
 
 def doubled(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """high, low, exponent with a·b = (high + low) · 2^exponent up to about inner · 2^−104 · |a||b|; finite NumPy matrices."""
+    """Returns high, low, exponent with a·b = (high + low) · 2^exponent up to about inner · 2^−104 · |a||b|; finite NumPy matrices."""
     rows, columns = _top(a, 1), _top(b, 0)
     left, right = np.ldexp(a, -rows[:, None]), np.ldexp(b, -columns[None, :])
     high, low = _dots(np.ascontiguousarray(left), np.ascontiguousarray(right.T))
@@ -52,7 +52,7 @@ def _top(x: np.ndarray, axis: int) -> np.ndarray:
 
 @parallel_loop(nogil=False)
 def _dots(a, b):
-    """Rows of `a` by rows of `b`, as unevaluated sums of two."""
+    """Returns rows of `a` by rows of `b`, as unevaluated sums of two."""
     high = np.empty((a.shape[0], b.shape[0]))
     low = np.empty((a.shape[0], b.shape[0]))
     for i in numba.prange(a.shape[0]):

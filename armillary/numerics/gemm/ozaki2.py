@@ -1,4 +1,4 @@
-"""Ozaki scheme II: float64 products through the Chinese remainder theorem, one int8 product for each modulus.
+"""Ozaki scheme II computes float64 products through the Chinese remainder theorem, with one int8 product per modulus.
 
 Rows of A and columns of B are scaled by powers of two and cut to integers a', b' so large that 2·Σ|a'||b'| stays below the product P of
 the moduli. Residues are int8, their products exact in int32; the remainder theorem gives Σa'b' back, and unscaling gives C. The number of
@@ -50,7 +50,7 @@ class _Weights:
 
 @functools.lru_cache(maxsize=32)
 def weights(count: int) -> _Weights:
-    """The constants for the first `count` moduli."""
+    """Returns the constants for the first `count` moduli."""
     product = math.prod(MODULI[:count])
     whole = [product // p * pow(product // p, -1, p) for p in MODULI[:count]]
     unit = 1 << max(0, product.bit_length() - _HIGH_BITS)
@@ -102,7 +102,7 @@ class Ozaki2(Method):
 
 
 def moduli_for(wide: int, inner: int) -> int:
-    """How many moduli keep 53 bits of the largest term of every dot product for this span; one more than are known where none do."""
+    """Returns how many moduli keep 53 bits of the largest term of every dot product for this span, or one more than are known."""
     bits = 2 * (SIGNIFICAND + max(wide, 1)) + math.log2(inner) + 4
     return next((n for n in range(2, len(MODULI) + 1) if math.log2(weights(n).product) >= bits), len(MODULI) + 1)
 
@@ -115,7 +115,7 @@ def _bound(count: int, wide: int | None, inner: int) -> float:
 
 
 def integer_product(a: arrays.Array, b: arrays.Array, moduli: int) -> arrays.Array:
-    """a·b of whole numbers in float64, exact before one last rounding, through the first `moduli` moduli.
+    """Returns a·b of whole numbers in float64, exact before one last rounding, through the first `moduli` moduli.
 
     InputError where 2·Σ|a||b| may reach their product, which would make the answer wrong.
     """
@@ -133,14 +133,14 @@ def integer_product(a: arrays.Array, b: arrays.Array, moduli: int) -> arrays.Arr
 
 
 def _fast(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Array, arrays.Array]:
-    """Exponents for rows and columns so that their scaled norms multiply to less than product/2."""
+    """Returns exponents for rows and columns so that their scaled norms multiply to less than product/2."""
     xp = arrays.namespace(a, b)
     half = (math.log2(product) - 1) / 2 - _SAFE
 
     def room(x: arrays.Array, axis: int) -> arrays.Array:
         top = arrays.frexp(xp.max(xp.abs(x), axis=axis, keepdims=True))[1]
         if bool(xp.any(xp.abs(top) > _FAR)):
-            # Squares of large numbers would overflow, of small ones vanish: scaled to below 1 first.
+            # Numbers are scaled to below 1 first, because squares of large ones would overflow and of small ones vanish.
             x = arrays.ldexp(x, -top)
         else:
             top = xp.zeros_like(top)
@@ -152,7 +152,7 @@ def _fast(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Array,
 
 
 def _accurate(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Array, arrays.Array]:
-    """As `_fast`, with bounds of Σ|a||b| from one product of magnitudes rounded up to at most 64."""
+    """Returns exponents as `_fast` does, with bounds of Σ|a||b| from one product of magnitudes rounded up to at most 64."""
     xp = arrays.namespace(a, b)
 
     def magnitudes(x: arrays.Array, axis: int) -> tuple[arrays.Array, arrays.Array]:
@@ -174,7 +174,7 @@ def _accurate(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Ar
 
 
 def _remainders(a: arrays.Array, b: arrays.Array, count: int) -> arrays.Array:
-    """Σ a·b of whole numbers below half the moduli's product in size: residues, int8 products, and the theorem."""
+    """Returns Σ a·b of whole numbers below half the moduli's product in size: residues, int8 products, and the theorem."""
     xp = arrays.namespace(a, b)
     constants = weights(count)
     shape, device = (a.shape[0], b.shape[1]), arrays.device_of(a)
@@ -192,6 +192,6 @@ def _remainders(a: arrays.Array, b: arrays.Array, count: int) -> arrays.Array:
 
 
 def _residues(xp: Any, x: arrays.Array, modulus: int) -> arrays.Array:
-    """Whole numbers modulo `modulus`, from −modulus/2 on, as int8; exact for any float64, as C's fmod is."""
+    """Returns whole numbers modulo `modulus`, from −modulus/2 on, as int8; exact for any float64, as C's fmod is."""
     rest = xp.remainder(x, modulus)
     return xp.astype(xp.where(rest >= modulus / 2, rest - modulus, rest), xp.int8)

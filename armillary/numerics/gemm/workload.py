@@ -1,4 +1,4 @@
-"""Pairs of matrices that are easy, hard or treacherous for products in fixed point."""
+"""Makes pairs of matrices that are easy, hard or treacherous for products in fixed point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def pair(family: str, n: int, rng: np.random.Generator) -> Pair:
-    """Two n×n matrices of a family:
+    """Returns two n×n matrices of a family:
 
     `uniform` in (−1, 1); `wide-φ`: (U − ½)·exp(φ·N(0, 1)), the usual test of Ozaki schemes; `graded-d`: uniform A·D and D⁻¹·B with D of
     powers of two up to 2^±d, which leaves the product as it is; `rows`: rows of A and columns of B scaled by powers of two up to 2^±40;

@@ -61,7 +61,7 @@ ANALOG = {"tiny": 24, "small": 120, "large": 240}
 ANALOG_FAMILIES = ("planted", "transportation", "regression", "staircase", "covering")
 DEVICES = ("EpiRAM", "TaOx-HfOx", "Ag-aSi")
 _ANALOG_TOLERANCE = 1e-3
-#: The tiny scale's share of the cases.
+#: The cases of the tiny scale.
 TINY = (
     "transportation", "multicommodity", "regression", "covering",
     "planted-in-EpiRAM", "transportation-in-TaOx-HfOx", "transportation-in-Ag-aSi",
@@ -70,7 +70,7 @@ TINY = (
 
 @lp.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Eight families for the digital methods, and five small ones on three kinds of memory cell for the analogue one."""
+    """Yields eight families for the digital methods, and five small ones on three kinds of memory cell for the analogue one."""
     yield from (case for case in _all_cases(scale) if scale != "tiny" or case.name in TINY)
 
 
@@ -92,7 +92,7 @@ class Reading:
 
 @lp.read(Reading)
 def read(path: Path, how: Reading) -> LinearProgram:
-    """A program in an MPS file (fixed or free, plain or gzip), in CPLEX's LP format, or in an `.npz`."""
+    """Reads a program in an MPS file (fixed or free, plain or gzip), in CPLEX's LP format, or in an `.npz`."""
     from .readers.program_files import read_program
 
     return read_program(path)
@@ -100,22 +100,21 @@ def read(path: Path, how: Reading) -> LinearProgram:
 
 @lp.own_cases
 def own_cases(program: LinearProgram, name: str, how: Reading) -> Iterator[Case]:
-    """One case, solved by the digital methods."""
+    """Yields one case, which the digital methods solve."""
     yield Case(name, kinds=frozenset({"solve", "file"}))
 
 
 @lp.example
 def example(folder: Path) -> Path:
-    """Minimise x + 2y with x + y at least 1, as a free MPS file."""
+    """Writes a free MPS file that minimises x + 2y with x + y at least 1."""
     file = folder / "two.mps"
-    rows = "NAME TWO\nROWS\n N COST\n G LEAST\nCOLUMNS\n X COST 1 LEAST 1\n Y COST 2 LEAST 1\nRHS\n RHS LEAST 1\nENDATA\n"
-    file.write_text(rows)
+    file.write_text("NAME TWO\nROWS\n N COST\n G LEAST\nCOLUMNS\n X COST 1 LEAST 1\n Y COST 2 LEAST 1\nRHS\n RHS LEAST 1\nENDATA\n")
     return file
 
 
 @lp.run
 def run(method: Method, case: Case) -> dict[str, float] | Outcome | NotForThisCase:
-    """Solves, and compares with HiGHS's optimum."""
+    """Solves the program and compares the result with HiGHS's optimum."""
     from dataclasses import replace
 
     from .rram_pdhg import RramPdhg
@@ -134,13 +133,9 @@ def run(method: Method, case: Case) -> dict[str, float] | Outcome | NotForThisCa
     found = method.solve(program)
     error = abs(found.objective - best) / (1 + abs(best)) if status == "optimal" else float(found.status != status)
     values = {
-        "objective_error": error,
-        "rel_primal_residual": found.primal_residual,
-        "rel_dual_residual": found.dual_residual,
-        "rel_gap": found.gap,
-        "iterations": max(1, found.iterations),
-        "solved": float(found.status == status),
-    }
+        "objective_error": error, "rel_primal_residual": found.primal_residual, "rel_dual_residual": found.dual_residual,
+        "rel_gap": found.gap, "iterations": max(1, found.iterations), "solved": float(found.status == status),
+    }  # fmt: skip
     if not analog:
         return {**values, "seconds": found.seconds}
     # Pivots and factorisations are not iterations of a GPU, so HiGHS is priced by the seconds that it took on a core of this machine.
@@ -162,7 +157,7 @@ def _prices(program: LinearProgram, found: Solution) -> dict[str, float]:
 
 @lp.answer
 def answer(result: Result) -> str:
-    """Which method reached its tolerance first, and how far off the objective of the analogue one is."""
+    """Says which method reached its tolerance first, and how far off the objective of the analogue one is."""
     solved = {name: result.medians(name, "solved") for name in result.techniques}
     seconds = {name: {c: s for c, s in result.medians(name, "seconds").items() if solved[name].get(c) == 1.0} for name in result.techniques}
     cases = sorted({case for times in seconds.values() for case in times})
@@ -170,19 +165,20 @@ def answer(result: Result) -> str:
     if cases:
         first = [min((times[case], name) for name, times in seconds.items() if case in times)[1] for case in cases]
         wins = sorted(((first.count(name), name) for name in set(first)), reverse=True)
-        counts = ", ".join(f"{name} on {count}" for count, name in wins)
-        said.append(f"Of {len(cases)} programs, the first method to reach its own tolerance was {counts} (measured).")
+        counts = ", ".join(f"{name} on {count}" for count, name in wins) if len(cases) > 1 else first[0]
+        many = f"Of {len(cases)} programs, the" if len(cases) > 1 else "The"
+        said.append(f"{many} first method to reach its own tolerance was {counts} (measured).")
     errors = sorted(result.medians("rram-pdhg", "objective_error").values()) if "rram-pdhg" in result.techniques else []
     if errors:
-        said.append(
-            f"In memory the objective is {100 * errors[len(errors) // 2]:.2g} % off at the median, {100 * errors[-1]:.2g} % at most."
-        )
+        median, most = 100 * errors[len(errors) // 2], 100 * errors[-1]
+        off = f"{median:.2g} % off at the median, {most:.2g} % at most" if len(errors) > 1 else f"{most:.2g} % off"
+        said.append(f"In memory the objective is {off}.")
     return " ".join(said) or "No method reached its tolerance."
 
 
 @lp.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Energy of each program in analogue memory, by kind of cell."""
+    """Draws the energy of each program in analogue memory, by kind of cell."""
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str]:
         return case.partition("-in-")[2], case.partition("-in-")[0]
@@ -197,7 +193,7 @@ def _make(case: Case, rng: np.random.Generator) -> LinearProgram:
 
 
 def _reference(case: Case) -> tuple[float, str]:
-    """HiGHS's optimum and status, which every technique is compared with."""
+    """Returns HiGHS's optimum and status, which every technique is compared with."""
     from .highs_simplex import HighsSimplex
 
     found = HighsSimplex().solve(case.workload)

@@ -1,4 +1,4 @@
-"""Restarted reflected Halpern PDHG: today's strongest first-order method for linear programs, the baseline to beat.
+"""Restarted reflected Halpern PDHG is the strongest first-order method for linear programs today, and the baseline to beat.
 
 Reflected PDHG steps are averaged with the run's first point (Halpern), which gives the last point the best known rate; the run starts again
 from where it is when its fixed-point error has fallen enough, and a controller sets the primal weight from how far both sides moved.
@@ -45,11 +45,11 @@ class R2Hpdhg(Method):
     def solve(
         self, lp: LinearProgram, near: tuple[Array, Array] | None = None, *, xp: Any = None, comm: Communicator | None = None
     ) -> Solution:
-        """The solution, from the point (x, y) `near` where one is known.
+        """Solves the program, from the point (x, y) `near` where one is known.
 
         `xp` is where steps are taken: numpy, cupy, torch, or a device of torch's; the matrix is scaled on the host and moves once.
-        With `comm` every rank calls this with the same program and takes steps on its share of the rows: one allreduce of n doubles a
-        step, for Aᵀy; every rank holds all of x and gets the whole solution.
+        With `comm` every rank calls this with the same program and takes steps on its share of the rows, with one allreduce of n doubles
+        per step for Aᵀy; every rank holds all of x and gets the whole solution.
         """
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
@@ -90,7 +90,7 @@ class R2Hpdhg(Method):
 
 
 def _whole(y: Any, comm: Communicator | None) -> Array:
-    """A vector of rows on the host, those of all ranks."""
+    """Returns a vector of rows on the host, those of all ranks."""
     mine = to_host(y)
     return mine if comm is None else comm.allgatherv(mine)
 
@@ -119,12 +119,12 @@ class _Run:
         self._last = np.inf
 
     def begin_at(self, x: Any, y: Any) -> None:
-        """Start from this point."""
+        """Starts from this point."""
         self.x, self.y = self._xp.clip(x, self._problem.lower, self._problem.upper), y
         self.x0, self.y0 = self.x, self.y
 
     def advance(self, count: int) -> None:
-        """Take steps; `x`, `y` are then the last point, `xt`, `yt` one plain step from it."""
+        """Takes steps; `x`, `y` are then the last point, `xt`, `yt` one plain step from it."""
         if self.k:
             self._combine()
         p = self._problem
@@ -149,13 +149,13 @@ class _Run:
         )  # fmt: skip
 
     def _combine(self) -> None:
-        """The Halpern step that the last look had put off."""
+        """Takes the Halpern step that the last look had put off."""
         weight = self.k / (self.k + 1.0)
         self.x = weight * (2 * self.xt - self.x) + (1 - weight) * self.x0
         self.y = weight * (2 * self.yt - self.y) + (1 - weight) * self.y0
 
     def _error(self) -> float:
-        """How far one step moves, in the norm in which steps contract."""
+        """Says how far one step moves, in the norm in which steps contract."""
         dx, dy = self.xt - self.x, self.yt - self.y
         moved_y = self._problem.row_total(float(dy @ dy))
         cross = self._problem.row_total(float(dy @ self._problem.activity(dx)))
@@ -163,7 +163,7 @@ class _Run:
         return float(np.sqrt(max(square, 0.0)))
 
     def restart_if_due(self) -> None:
-        """Begin a new run from the last point where the error has fallen enough, fell and grows, or the run is long."""
+        """Begins a new run from the last point where the error has fallen enough, fell and grows, or the run is long."""
         error = self._error()
         due = error <= _SUFFICIENT * self._first or (error <= _NECESSARY * self._first and error > self._last)
         if due or self.k >= _LONG * self.total:

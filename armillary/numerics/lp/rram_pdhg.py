@@ -70,7 +70,7 @@ class RramPdhg(Method):
     ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
 
     def solve(self, lp: LinearProgram, comm: Any = None) -> Solution:
-        """The solution. With `comm` the arrays are distributed over its ranks, all of which make the call and get the same answer."""
+        """Solves the program. With `comm` the arrays are distributed over its ranks, all of which make the call and get the same answer."""
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
         if quick is not None:
@@ -108,7 +108,7 @@ class RramPdhg(Method):
         return self._polished(lp, answer) if self.polish and answer.status in ("noise floor", "limit") else answer
 
     def _norm(self, bar: Crossbar, rng: np.random.Generator) -> float:
-        """M's largest eigenvalue by Lanczos, all vectors kept orthogonal digitally."""
+        """Returns M's largest eigenvalue by Lanczos, all vectors kept orthogonal digitally."""
         q = rng.normal(size=bar.shape[0])
         basis = [q / np.linalg.norm(q)]
         diagonal: list[float] = []

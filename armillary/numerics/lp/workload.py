@@ -18,7 +18,7 @@ _random: Any = random_array
 
 
 def planted(n: int, rng: np.random.Generator, density: float = 0.1) -> tuple[LinearProgram, np.ndarray, np.ndarray]:
-    """A feasible, bounded program of n columns and ⅔·n rows with its optimum x*, y*; half of the variables are strictly inside."""
+    """Returns a feasible, bounded program of n columns and ⅔·n rows with its optimum x*, y*; half of the variables are strictly inside."""
     m = max(1, 2 * n // 3)
     matrix = csr_array(_random((m, n), density=max(density, 2 / n), rng=rng, data_sampler=lambda size: rng.normal(size=size)))
     matrix = csr_array(matrix + csr_array(coo_array((np.ones(m), (np.arange(m), rng.permutation(n)[:m])), shape=(m, n))))
@@ -35,7 +35,7 @@ def planted(n: int, rng: np.random.Generator, density: float = 0.1) -> tuple[Lin
 
 
 def transportation(n: int, rng: np.random.Generator) -> LinearProgram:
-    """n sources to n sinks at least cost."""
+    """Returns transportation from n sources to n sinks at least cost."""
     supply, demand = rng.uniform(1, 2, n), rng.uniform(0.2, 1, n)
     cost = rng.uniform(1, 10, n * n)
     rows = _stack([[kron(eye_array(n), np.ones((1, n)))], [kron(np.ones((1, n)), eye_array(n))]], format="csr")
@@ -45,7 +45,7 @@ def transportation(n: int, rng: np.random.Generator) -> LinearProgram:
 
 
 def multicommodity(n: int, rng: np.random.Generator, goods: int = 4) -> LinearProgram:
-    """Several goods on the links of an n×n grid with shared capacities; what cannot be carried is bought dearly."""
+    """Returns several goods on the links of an n×n grid with shared capacities; what cannot be carried is bought dearly."""
     places = np.arange(n * n).reshape(n, n)
     right = np.stack([places[:, :-1].ravel(), places[:, 1:].ravel()], axis=1)
     down = np.stack([places[:-1].ravel(), places[1:].ravel()], axis=1)
@@ -73,7 +73,7 @@ def multicommodity(n: int, rng: np.random.Generator, goods: int = 4) -> LinearPr
 
 
 def pagerank(n: int, rng: np.random.Generator) -> LinearProgram:
-    """The ranks of a random directed graph as the optimum of a program: maximise Σx over x ≤ 0.85·Sx + 0.15/n."""
+    """Returns the ranks of a random directed graph as the optimum of a program: maximise Σx over x ≤ 0.85·Sx + 0.15/n."""
     source = np.repeat(np.arange(n), 4)
     target = rng.integers(0, n, len(source))
     links = csr_array(coo_array((np.full(len(source), 0.25), (target, source)), shape=(n, n)))
@@ -82,7 +82,7 @@ def pagerank(n: int, rng: np.random.Generator) -> LinearProgram:
 
 
 def regression(n: int, rng: np.random.Generator) -> LinearProgram:
-    """Least absolute deviations: n points, n/8 coefficients."""
+    """Returns regression by least absolute deviations with n points and n/8 coefficients."""
     features = max(1, n // 8)
     data = rng.normal(size=(n, features))
     target = data @ rng.normal(size=features) + rng.laplace(size=n)
@@ -93,7 +93,7 @@ def regression(n: int, rng: np.random.Generator) -> LinearProgram:
 
 
 def commitment(n: int, rng: np.random.Generator, hours: int = 24) -> LinearProgram:
-    """Unit commitment, relaxed: n units for a day, with ramps and what it costs to be on; unserved load costs most."""
+    """Returns relaxed unit commitment: n units for a day, with ramps and a cost of being on; unserved load costs most."""
     size = n * hours
     most, least = rng.uniform(20, 100, n), rng.uniform(0.2, 0.5, n)
     load = 0.7 * most.sum() * (0.6 + 0.4 * np.sin(np.arange(hours) / hours * 2 * np.pi) ** 2)
@@ -126,7 +126,7 @@ def commitment(n: int, rng: np.random.Generator, hours: int = 24) -> LinearProgr
 
 
 def staircase(n: int, rng: np.random.Generator, stages: int = 10) -> LinearProgram:
-    """A plan over several stages: stocks link each to the next."""
+    """Returns a plan over several stages: stocks link each to the next."""
     blocks: list[list[object]] = [[None] * stages for _ in range(stages)]
     rows = max(1, n // 2)
     for stage in range(stages):
@@ -142,7 +142,7 @@ def staircase(n: int, rng: np.random.Generator, stages: int = 10) -> LinearProgr
 
 
 def covering(n: int, rng: np.random.Generator) -> LinearProgram:
-    """Set covering, relaxed: n/2 things, n sets, each thing in a fifth of them."""
+    """Returns relaxed set covering with n/2 things and n sets, where each thing is in a fifth of the sets."""
     m = max(2, n // 2)
     member = rng.uniform(size=(m, n)) < 0.2
     member[np.arange(m), rng.integers(0, n, m)] = True
@@ -155,7 +155,7 @@ FAMILIES = ("planted", "transportation", "multicommodity", "pagerank", "regressi
 
 
 def family(name: str, n: int, rng: np.random.Generator) -> LinearProgram:
-    """A program of a family; n sets its size, about n columns."""
+    """Returns a program of a family; n sets its size, about n columns."""
     if name == "planted":
         return planted(n, rng)[0]
     if name == "transportation":

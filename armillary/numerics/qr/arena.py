@@ -79,7 +79,7 @@ CLUSTER = "perlmutter-cpu"
 
 @qr.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Every family on four ranks, two larger matrices against the clock, and virtual ranks."""
+    """Yields every family on four ranks, two larger matrices against the clock, and virtual ranks."""
     from .workload import FAMILIES
 
     m, n = ACCURACY[scale]
@@ -98,7 +98,7 @@ def cases(scale: str) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """On how many ranks the matrix is factored, and which columns of a table it has."""
+    """Options: on how many ranks the matrix is factored, and which columns of a table it has."""
 
     ranks: int = parameter(2, "the number of ranks, which are threads of this machine", range=(1, 256))
     columns: str = parameter("", "the columns of a table that make the matrix, as in x,y; all numeric ones if empty")
@@ -106,7 +106,7 @@ class Reading:
 
 @qr.read(Reading)
 def read(path: Path, how: Reading) -> np.ndarray:
-    """A tall matrix in a file: .npy, .mtx, .mtx.gz, or the numeric columns of a .parquet or .csv table."""
+    """Reads a tall matrix from a file: .npy, .mtx, .mtx.gz, or the numeric columns of a .parquet or .csv table."""
     import numpy as np
 
     from .workload import read_rows
@@ -122,13 +122,13 @@ def read(path: Path, how: Reading) -> np.ndarray:
 
 @qr.own_cases
 def own_cases(matrix: np.ndarray, name: str, how: Reading) -> Iterator[Case]:
-    """The matrix on the ranks that were asked for."""
+    """Yields one case, the matrix on the ranks that were asked for."""
     yield Case(name, parameters={"p": how.ranks, "columns": how.columns}, kinds=frozenset({"measured", "file"}))
 
 
 @qr.example
 def example(folder: Path) -> Path:
-    """Six rows of two columns, as CSV."""
+    """Writes six rows of two columns as CSV."""
     file = folder / "tall.csv"
     file.write_text("x,y\n" + "".join(f"{k},{k * k}\n" for k in range(6)))
     return file
@@ -149,26 +149,23 @@ def run(method: Method, case: Case) -> dict[str, float]:
     a, p = case.workload, case.parameters["p"]
     with threadpool_limits(max(1, (os.cpu_count() or 1) // p)):
         ran = comm.run(_measured, method, a, ranks=p)
-    seconds = max(value[0] for value in ran.values)
-    collectives, most = _sent(ran)
-    if ran[0][1] is None:
-        return {
-            "seconds": math.inf, "orthogonality": math.inf, "residual": math.inf, "stable": 0.0, "failed": 1.0,
-            "collectives": collectives, "bytes_per_rank": most,
-        }  # fmt: skip
-    q, r = np.concatenate([value[1] for value in ran.values]), ran[0][2]
-    n = a.shape[1]
-    orthogonality = float(np.linalg.norm(np.eye(n) - q.conj().T @ q))
-    residual = float(np.linalg.norm(a - q @ r) / np.linalg.norm(a))
+    failed, n = ran[0][1] is None, a.shape[1]
+    seconds = orthogonality = residual = math.inf
+    if not failed:
+        seconds = max(value[0] for value in ran.values)
+        q, r = np.concatenate([value[1] for value in ran.values]), ran[0][2]
+        orthogonality = float(np.linalg.norm(np.eye(n) - q.conj().T @ q))
+        residual = float(np.linalg.norm(a - q @ r) / np.linalg.norm(a))
     stable = max(orthogonality, residual) <= 1e-14 * math.sqrt(n)
+    collectives, most = _sent(ran)
     return {
-        "seconds": seconds, "orthogonality": orthogonality, "residual": residual, "stable": float(stable), "failed": 0.0,
+        "seconds": seconds, "orthogonality": orthogonality, "residual": residual, "stable": float(stable), "failed": float(failed),
         "collectives": collectives, "bytes_per_rank": most,
     }  # fmt: skip
 
 
 def _measured(comm: Communicator, method: Method, a: np.ndarray) -> tuple[float, Any, Any]:
-    """Seconds and this rank's Q and R, which are None where the method broke down."""
+    """Returns the seconds and this rank's Q and R, which are None where the method broke down."""
     from .factors.method import Breakdown
 
     mine = comm.local_range(a.shape[0])
@@ -184,7 +181,7 @@ def _measured(comm: Communicator, method: Method, a: np.ndarray) -> tuple[float,
 
 @functools.lru_cache(maxsize=256)
 def simulated(method: Method, m: int, n: int, p: int) -> tuple[tuple[str, float], ...]:
-    """The metrics of an m×n matrix on p virtual ranks, 128 per node.
+    """Returns the metrics of an m×n matrix on p virtual ranks, 128 per node.
 
     Every rank factors a real block of 2n rows and sends real messages; its work is charged as if the blocks had m rows together. The
     result does not depend on the study's seed, so later repeats take it from the first.
@@ -213,7 +210,7 @@ def _sent(ran: Any) -> tuple[float, float]:
 
 @qr.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Orthogonality over the condition number, and simulated seconds over ranks."""
+    """Draws orthogonality over the condition number, and simulated seconds over ranks."""
 
     def by_condition(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
         return ("", case.removeprefix("kappa-")) if case.startswith("kappa-") and "accuracy" in facts["kinds"] else None

@@ -52,7 +52,7 @@ class Householder(Method):
 
 
 def _reflect(team: Team, x: arrays.Array, j: int, tau: np.ndarray, beta: np.ndarray) -> None:
-    """Column j becomes beta at row j; the columns after it are reflected. v takes the place of the column."""
+    """Makes column j beta at row j and reflects the columns after it; v takes the place of the column."""
     xp, n, count = arrays.namespace(x), x.shape[1], x.shape[0]
     low = min(count, max(0, j - team.offset))
     owner = 0 <= j - team.offset < count

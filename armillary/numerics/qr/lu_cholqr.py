@@ -1,4 +1,4 @@
-"""LU-CholeskyQR: CholeskyQR of the L of a pivoted LU, with one pass.
+"""LU-CholeskyQR applies one pass of CholeskyQR to the L of a pivoted LU.
 
 Q misses orthogonality by the squared condition number of L times roundoff.
 

@@ -1,4 +1,4 @@
-"""LU-CholeskyQR2: CholeskyQR of the L of a pivoted LU, which is well conditioned almost regardless of A, and one more pass.
+"""LU-CholeskyQR2 applies CholeskyQR to the L of a pivoted LU, which is well conditioned almost regardless of A, and adds one more pass.
 
 CholeskyQR squares the condition of what it is given. With A = Pᵀ L U it is given L: LᴴL = SᴴS, Q = L S⁻¹, R = S U; a second CholeskyQR
 brings Q to roundoff. U comes from one reduction tree, so that there are a tree and two allreduces in all, and every flop on rows is in a
@@ -89,7 +89,7 @@ class LuCholQr2(Method):
         return self.normalise
 
     def validate(self) -> None:
-        """The shift needs to know whose row the pivot is, which the tournament alone carries."""
+        """Refuses the shift without the tournament, which alone knows to whom the row of the pivot belongs."""
         if self.pivoting not in ("tournament", "local", "none"):
             raise unknown("pivoting", self.pivoting, ("tournament", "local", "none"))
         if self.rank_deficient == "shift" and self.pivoting != "tournament":
@@ -119,7 +119,7 @@ class LuCholQr2(Method):
             return factor_by_tree(team, source, fallback=str(breakdown), growth=growth)
 
     def _lower(self, team: Team, source: Source) -> tuple[arrays.Array, Array, Array, tuple[int, ...]]:
-        """L in a fresh block, U, LᴴL and the columns that were shifted."""
+        """Returns L in a fresh block, U, LᴴL and the columns that were shifted."""
         x = source.copy()
         mine = rows.top_rows(x) if self.pivoting != "none" else np.empty(0, np.int64)
         if self.pivoting != "none":
@@ -138,7 +138,9 @@ class LuCholQr2(Method):
         return x, u, gram, shifted
 
     def _upper(self, team: Team, x: arrays.Array, mine: Array) -> tuple[Array, tuple[int, ...], list[tuple[int, int, Any]]]:
-        """U with a positive diagonal, the columns that were shifted, and what this rank adds to its rows for that: (row, column, value)."""
+        """Returns U with a positive diagonal, the columns that were shifted, and what this rank adds to its rows for that: (row, column,
+        value).
+        """
         n = x.shape[1]
         if self.pivoting == "tournament":
             return self._tournament(team, x, mine)
@@ -214,7 +216,9 @@ def _shifted(team: Team, u: Array, owners: Array, count: int) -> tuple[Array, tu
 
 
 def _bounded(gram: Array, upper: Array) -> Array:
-    """S, or `Breakdown` where L has grown beyond 1/√u, is conditioned too badly for a second pass, or U has grown (Wilkinson's matrix)."""
+    """Returns S, or `Breakdown` where L has grown beyond 1/√u, is conditioned too badly for a second pass, or U has grown (Wilkinson's
+    matrix).
+    """
     u = unit(gram.dtype)
     diagonal = np.diagonal(gram).real
     if not np.isfinite(diagonal).all() or diagonal.max() > 1 / u:
@@ -229,7 +233,7 @@ def _bounded(gram: Array, upper: Array) -> Array:
 
 
 def _sample(team: Team, x: arrays.Array) -> Array:
-    """n random rows, each rank's share in its place and zeros elsewhere."""
+    """Returns n random rows, each rank's share in its place and zeros elsewhere."""
     n, total = x.shape[1], team.rows
     chosen = np.sort(np.random.Generator(np.random.PCG64DXSM(n)).choice(total, n, replace=False))
     places = np.flatnonzero((chosen >= team.offset) & (chosen < team.offset + x.shape[0]))

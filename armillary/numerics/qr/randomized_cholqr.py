@@ -50,7 +50,7 @@ class RandomizedCholQr(Method):
 
 
 def _sketch(x: arrays.Array, height: int, nonzeros: int, rng: np.random.Generator) -> Array:
-    """S·x on the host, S of `height` rows with `nonzeros` entries ±1/√nonzeros in each column."""
+    """Returns S·x on the host, S of `height` rows with `nonzeros` entries ±1/√nonzeros in each column."""
     n, dtype = x.shape[1], rows.host_type(x)
     total = np.zeros((height, n), dtype)
     sparse = import_module("scipy.sparse")

@@ -46,7 +46,7 @@ class ScholQr3(Method):
 
 
 def _largest(gram: Array) -> float:
-    """The largest eigenvalue of a Gram matrix by power iteration, which approaches it from below, so 5 % are added."""
+    """Returns the largest eigenvalue of a Gram matrix by power iteration, which approaches it from below, so 5 % are added."""
     v = np.ones(gram.shape[0], gram.dtype)
     size = 0.0
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""TSQR: Householder QR of every block, then of stacked triangles along a binary tree; Q comes back down the tree.
+"""TSQR does a Householder QR of every block, then of stacked triangles along a binary tree; Q comes back down the tree.
 
 The block of a rank is cut again into leaves that fit a cache. Orthogonal whatever the condition; twice the flops of Cholesky's way, and
 the tree is walked in both directions.
@@ -35,7 +35,7 @@ class Tsqr(Method):
 
 
 def factor_by_tree(team: Team, source: Source, asked: str = "tsqr", fallback: str = "", growth: float = 0.0) -> Factors:
-    """TSQR of the block; the rest is for the report of a method that fell back to it."""
+    """Returns TSQR of the block; the rest is for the report of a method that fell back to it."""
     n = source.columns()
     q, r = local_qr(source.copy())
     team.on_rows(q, 4 * n * n, 2, QR_EFFICIENCY)
@@ -68,7 +68,7 @@ def factor_by_tree(team: Team, source: Source, asked: str = "tsqr", fallback: st
 
 
 def local_qr(x: arrays.Array) -> tuple[arrays.Array, Array]:
-    """Q (where x was, if it is tall) and R on the host, of one block: m×k and k×n, k = min(m, n)."""
+    """Returns Q (where x was, if it is tall) and R on the host, of one block: m×k and k×n, k = min(m, n)."""
     m, n = x.shape
     if not isinstance(x, np.ndarray):
         q, r = arrays.qr(x)
@@ -96,7 +96,7 @@ def local_qr(x: arrays.Array) -> tuple[arrays.Array, Array]:
 
 
 def host_qr(x: Array) -> tuple[Array, Array]:
-    """The reduced QR by LAPACK; signs are its own."""
+    """Returns the reduced QR by LAPACK; signs are its own."""
     if 0 in x.shape:
         return np.zeros((x.shape[0], 0), x.dtype), np.zeros((0, x.shape[1]), x.dtype)
     q, r = import_module("scipy.linalg").qr(x, mode="economic", check_finite=False)

@@ -1,4 +1,4 @@
-"""Tall matrices that are easy, hard or treacherous to orthogonalise, and matrices from files."""
+"""Makes tall matrices that are easy, hard or treacherous to orthogonalise, and reads matrices from files."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ def _orthonormal(m: int, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def read_rows(path: Path | str, comm: Communicator | None = None, columns: str = "") -> np.ndarray:
-    """This rank's rows of the matrix in a file, dealt in blocks of ⌈m/p⌉: a `.npy` (mapped, only these rows are read), `.mtx`, `.mtx.gz`,
-    or the numeric columns of a Parquet or CSV table, or those named in `columns` ("x,y").
+    """Reads this rank's rows of the matrix in a file, dealt in blocks of ⌈m/p⌉.
+
+    The file is a `.npy` (mapped, so that only these rows are read), `.mtx` or `.mtx.gz`, or the numeric columns of a Parquet or CSV table,
+    or those named in `columns` ("x,y").
     """
     path = Path(path)
     name = path.name.lower()

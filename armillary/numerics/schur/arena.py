@@ -27,10 +27,8 @@ schur = Arena(
         Metric("assembly_s", unit="s", better="lower", kind="measured", doc="assembling F of all subdomains from given factors"),
         Metric("assembly_with_factor_s", unit="s", better="lower", kind="measured", doc="the same, including the numeric factorisations"),
         Metric("apply_s", unit="s", better="lower", kind="measured", doc="one application of the dual operator"),
-        Metric(
-            "amortization_iterations", better="lower", kind="measured", scale="difference", unbounded=True,
-            doc="applications after which assembly has paid off against implicit; infinite where it never pays off",
-        ),
+        Metric("amortization_iterations", better="lower", kind="measured", scale="difference", unbounded=True,
+               doc="applications after which assembly has paid off against implicit; infinite where it never pays off"),
         Metric("solve_s", unit="s", better="lower", kind="measured", on=frozenset({"solve"}), doc="factors, assembly and PCPG to 1e-9"),
         Metric("flop_ratio", better="lower", kind="modelled", doc="operations of the assembly, counted exactly, over those of explicit"),
         Metric("error", better="lower", kind="measured", steady=True, scale="difference",
@@ -49,20 +47,20 @@ schur = Arena(
     repeats=3,
 )  # fmt: skip
 
-#: Cells along a subdomain's side: the four torn problems, then the three single cubes.
+#: Cells along a subdomain's side, first of the four torn problems, then of the three single cubes.
 SIDES = {
     "tiny": {"heat-2d": 6, "heat-3d": 3, "elasticity-2d": 4, "elasticity-3d": 2, "smallest": 4, "middle": 6, "largest": 8},
     "small": {"heat-2d": 64, "heat-3d": 10, "elasticity-2d": 32, "elasticity-3d": 5, "smallest": 8, "middle": 12, "largest": 20},
     "large": {"heat-2d": 256, "heat-3d": 25, "elasticity-2d": 128, "elasticity-3d": 10, "smallest": 13, "middle": 20, "largest": 25},
 }
 GPU_SIDES = (20, 25, 32)
-#: The tiny scale's share of the cases: one dimension of each physics, one cube, one size on a device.
+#: The cases of the tiny scale: one dimension of each physics, one cube, one size on a device.
 TINY = ("heat-2d", "elasticity-3d", "cube-middle", "gpu-20")
 
 
 @schur.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Four problems on 16 subdomains, one cube inside others at three sizes, and cubes on a CUDA device."""
+    """Yields four problems on 16 subdomains, one cube inside others at three sizes, and cubes on a CUDA device."""
     yield from (case for case in _all_cases(SIDES[scale]) if scale != "tiny" or case.name in TINY)
 
 
@@ -81,7 +79,7 @@ def _all_cases(sides: dict[str, int]) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The rest of a subdomain that is given by its matrix, or how a mesh is torn."""
+    """Options: the rest of a subdomain that is given by its matrix, or how a mesh is torn."""
 
     b: str = parameter("", "the file of the subdomain's B, for a matrix K (.mtx, .npz, .npy)", file=True)
     general: bool = parameter(False, "whether K is not symmetric")
@@ -92,7 +90,7 @@ class Reading:
 
 @schur.read(Reading)
 def read(path: Path, how: Reading) -> Work:
-    """K of one subdomain with its B (.mtx, .npz, .npy), or a mesh (.msh, .vtk, .vtu, .inp), torn."""
+    """Reads K of one subdomain with its B (.mtx, .npz, .npy), or a mesh (.msh, .vtk, .vtu, .inp), which is torn."""
     from .feti.meshes import SUFFIXES
     from .workload import from_matrices, from_mesh
 
@@ -112,7 +110,7 @@ def read(path: Path, how: Reading) -> Work:
 
 @schur.own_cases
 def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
-    """One case, which is solved as a whole where it comes from a mesh."""
+    """Yields one case, which is solved as a whole where it comes from a mesh."""
     if work.problem is None:
         yield Case(name, parameters={"general": how.general}, kinds=frozenset({"file", "one"}))
     else:
@@ -121,7 +119,7 @@ def own_cases(work: Work, name: str, how: Reading) -> Iterator[Case]:
 
 @schur.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A tridiagonal K of four rows and a B that picks its ends, in Matrix Market's format."""
+    """Writes a tridiagonal K of four rows and a B that picks its ends, in Matrix Market's format."""
     k, b = folder / "K.mtx", folder / "B.mtx"
     head = "%%MatrixMarket matrix coordinate real"
     k.write_text(f"{head} symmetric\n4 4 7\n1 1 2\n2 2 2\n3 3 2\n4 4 2\n2 1 -1\n3 2 -1\n4 3 -1\n")
@@ -165,15 +163,12 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
         implicit_s = timed(lambda: implicit(x), min_seconds=0.05, min_calls=3).median if method.assembles else apply_s
     probes, expected = work.reference
     got = np.stack([dual.locals[-1].apply(probe) for probe in probes.T], axis=1)
+    never_pays = method.assembles and apply_s >= implicit_s
     values = {
         "assembly_s": assembly_s,
         "assembly_with_factor_s": assembly_s + factor_s,
         "apply_s": apply_s,
-        "amortization_iterations": 0.0
-        if not method.assembles
-        else assembly_s / (implicit_s - apply_s)
-        if apply_s < implicit_s
-        else math.inf,
+        "amortization_iterations": math.inf if never_pays else assembly_s / (implicit_s - apply_s) if method.assembles else 0.0,
         "flop_ratio": sum(a.work.total for a in mine) / sum(a.with_method("explicit").work.total for a in mine),
         "error": float(np.linalg.norm(got - expected) / np.linalg.norm(expected)),
     }
@@ -186,7 +181,7 @@ def run(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
 
 @schur.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Seconds of assembly and k applications over k, with one panel per case and one line per technique."""
+    """Draws the seconds of assembly and k applications over k, with one panel per case and one line per technique."""
     from armillary.figures import panels
 
     found: dict[str, dict[str, list[tuple[Any, float]]]] = {}

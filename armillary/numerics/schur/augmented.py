@@ -1,8 +1,8 @@
-"""Augmented: factor [[K, Bᵀ], [B, 0]] up to the last unknown of K and read −F in the corner, as sparse direct solvers offer it.
+"""Augmented factors [[K, Bᵀ], [B, 0]] up to the last unknown of K and reads −F in the corner, as sparse direct solvers offer it.
 
 The rows of B take part in the elimination as rows of the factor do: each supernode of K holds exactly those rows that the elimination tree
-leads to it, solves for them, passes them on to the rows below that it touches and adds their product to the corner. That is exact sparsity
-at supernode grain, where `stepped` keeps an envelope.
+leads to it, solves for them, passes them on to the rows below that it touches and adds their product to the corner. So it uses the exact
+sparsity at the grain of supernodes, where `stepped` keeps an envelope.
 
 An augmented incomplete factorization approach for computing the Schur complement in stochastic optimization, SIAM J. Sci. Comput. 2014.
 The elimination of K's own part is SuperLU's; supernodes, and small subtrees taken together as one, are our design.

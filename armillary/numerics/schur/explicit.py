@@ -1,7 +1,7 @@
-"""Explicit: the sparse factor made dense, one full triangular solve, one full symmetric product; sparsity is not used.
+"""Explicit makes the sparse factor dense and does one full triangular solve and one full symmetric product; sparsity is not used.
 
-The assembly on accelerators that `stepped` improves on: A massively parallel and memory-efficient FEM toolbox with a hybrid total FETI
-solver with accelerator support, Int. J. High Perform. Comput. Appl. 2019.
+This is the assembly on accelerators that `stepped` improves on: A massively parallel and memory-efficient FEM toolbox with a hybrid total
+FETI solver with accelerator support, Int. J. High Perform. Comput. Appl. 2019.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Explicit(Method):
-    """Dense factor, full triangular solve, full symmetric product."""
+    """Uses a dense factor, a full triangular solve and a full symmetric product."""
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Plan:
         return Plan(ordering, b.shape[0])

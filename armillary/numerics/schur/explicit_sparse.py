@@ -1,4 +1,4 @@
-"""Explicit-sparse: a sparse direct solve for every column of Bᵀ, then B times the solutions; what a user of a sparse solver does.
+"""Explicit-sparse does a sparse direct solve for every column of Bᵀ, then B times the solutions, as a user of a sparse solver would.
 
 SuperLU's supernodal solves with several right-hand sides: A supernodal approach to sparse partial pivoting, 1999.
 """
@@ -28,7 +28,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class ExplicitSparse(Method):
-    """K⁻¹Bᵀ by sparse solves on the host, then B times it."""
+    """Computes K⁻¹Bᵀ by sparse solves on the host, then B times it."""
 
     on_device = False
 
@@ -47,6 +47,6 @@ class ExplicitSparse(Method):
         return moved((f + f.T) / 2, like)
 
     def work(self, plan: Plan) -> Work:
-        # Forward and backward, two operations an entry and one for the diagonal; then each entry of B once a column.
+        # Forward and backward take two operations per entry and one for the diagonal; then each entry of B is used once per column.
         below = plan.ordering.entries - plan.ordering.n
         return Work(2 * (2 * below + plan.ordering.n) * plan.sides, 2 * plan.entries * plan.sides)

@@ -1,4 +1,4 @@
-"""Stepped: sort the right-hand sides by where their forward substitution begins, and skip all that lies above the stairs.
+"""Stepped sorts the right-hand sides by where their forward substitution begins, and skips all that lies above the stairs.
 
 F = XᵀX with X = L⁻¹ P Bᵀ. Bᵀ is extremely sparse, and forward substitution never fills above a column's first nonzero, its pivot. With
 columns sorted by pivot X is a staircase: row i has entries in its first columns only, up to its trail. The triangular solve goes by chunks
@@ -31,7 +31,7 @@ _STAND_IN = "BLAS on the host for an A100 with cuBLAS"
 
 @dataclass(frozen=True)
 class Plan:
-    """What Stepped knows before values: the staircase, where it is cut, the panels, and whether they are dense."""
+    """The plan that depends on patterns alone: the staircase, where it is cut, the panels, and whether they are dense."""
 
     ordering: Ordering
     stairs: Staircase
@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stepped(Method):
-    """Staircase triangular solve and staircase product."""
+    """Does a staircase triangular solve and a staircase product."""
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -96,7 +96,7 @@ class Stepped(Method):
         return Plan(ordering, stairs, chunks(ordering, stairs, by_rows, self.prune), by_sides, cuts, dense)
 
     def _numbers(self, flat: bool) -> tuple[int, int]:
-        """Sizes of chunks as published, 2-D and 3-D; numbers of chunks otherwise."""
+        """Returns the sizes of chunks as published for 2-D and 3-D, or numbers of chunks otherwise."""
         if self.partition != "size":
             return self.trsm_chunk or 10, self.syrk_chunk or 10
         product = (2000 if flat else 1000) if self.syrk == "squares" else (200 if flat else 1000)
@@ -140,5 +140,5 @@ class Stepped(Method):
 
 
 def is_flat(n: int, sides: int) -> bool:
-    """Whether a subdomain looks two-dimensional: a square has about 4√n right-hand sides (5.7√n for elasticity), a cube far more."""
+    """Says whether a subdomain looks two-dimensional: a square has about 4√n right-hand sides (5.7√n for elasticity), a cube far more."""
     return sides < 7 * n**0.5

@@ -28,36 +28,15 @@ selinv = Arena(
     "numerics/selinv",
     question="How fast are variances from a huge block-tridiagonal precision matrix with an arrow, and over how many processes?",
     metrics=[
-        Metric(
-            "seconds",
-            unit="s",
-            better="lower",
-            kind="by case",
-            doc="factorisation and wanted entries of the inverse, with one core per process",
-        ),
-        Metric(
-            "error",
-            better="lower",
-            kind="measured",
-            steady=True,
-            doc="largest error of a wanted entry over the largest entry of its column, in 24 columns",
-        ),
+        Metric("seconds", unit="s", better="lower", kind="by case",
+               doc="factorisation and wanted entries of the inverse, with one core per process"),
+        Metric("error", better="lower", kind="measured", steady=True,
+               doc="largest error of a wanted entry over the largest entry of its column, in 24 columns"),
         Metric("logdet_error", better="lower", kind="measured", steady=True, doc="relative error of the log-determinant"),
-        Metric(
-            "bytes_per_rank",
-            unit="B",
-            better="lower",
-            kind="measured",
-            steady=True,
-            doc="payload sent by the rank that sends most; a collective counts once",
-        ),
-        Metric(
-            "parallel_efficiency",
-            better="higher",
-            kind="by case",
-            on=frozenset({"parallel"}),
-            doc="T₁ / (p·T_p), which is 1/p for a technique that runs on one process",
-        ),
+        Metric("bytes_per_rank", unit="B", better="lower", kind="measured", steady=True,
+               doc="payload sent by the rank that sends most; a collective counts once"),
+        Metric("parallel_efficiency", better="higher", kind="by case", on=frozenset({"parallel"}),
+               doc="T₁ / (p·T_p), which is 1/p for a technique that runs on one process"),
         Metric("peak_bytes", unit="B", better="lower", kind="measured", doc="peak memory beyond the matrix, including the answer"),
     ],
     techniques={
@@ -80,7 +59,7 @@ selinv = Arena(
         Constant("call", CALL_S, "s", "time of a kernel call, sum or copy on a small block, measured by benchmarks/selinv_speed.py"),
         Constant("cluster", "perlmutter-cpu", "", "one rank per node and one core per rank; peak and network are those of the preset"),
     ],
-)
+)  # fmt: skip
 
 CLUSTER = "perlmutter-cpu"
 #: Days, side of the grid, fixed effects.
@@ -98,26 +77,22 @@ _LONG_S, _REPEATS = 2.0, 5
 
 @selinv.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Gaussian fields and awkward matrices on two ranks here, fields on 2 to 16 virtual ranks, and fields on a CUDA device."""
+    """Yields Gaussian fields and awkward matrices on two ranks here, fields on 2 to 16 virtual ranks, and fields on a CUDA device."""
     for name, (n, side, a) in MEASURED[scale].items():
-        kinds = {"measured", "cpu", "spatio-temporal", "parallel"}
-        yield Case(name, _field, {"n": n, "side": side, "a": a, "ranks": 2}, frozenset(kinds))
+        facts = {"n": n, "side": side, "a": a, "ranks": 2}
+        yield Case(name, _field, facts, frozenset({"measured", "cpu", "spatio-temporal", "parallel"}))
     n, b = RANDOM[scale]
     shapes: dict[str, dict[str, Any]] = {
-        "random": {"a": 5},
-        "no-arrow": {"a": 0},
-        "complex": {"a": 2, "kind": "complex"},
-        "unequal": {"a": 3, "unequal": True},
+        "random": {"a": 5}, "no-arrow": {"a": 0}, "complex": {"a": 2, "kind": "complex"}, "unequal": {"a": 3, "unequal": True},
         "ill-conditioned": {"a": 3, "condition": 1e12},
-    }
+    }  # fmt: skip
     for name, how in shapes.items():
         yield Case(name, _random, {"n": n, "b": b, "ranks": 2, **how}, frozenset({"measured", "cpu", "random", "parallel", name}))
     n, sides = SIMULATED[scale]
     for ranks in (2, 4, 8):
         yield Case(f"virtual-{ranks}", _field, _sized(n, sides[0], ranks), frozenset({"simulated", "spatio-temporal", "parallel"}))
     for letter, side in zip("abc", sides):
-        kinds = {"simulated", "spatio-temporal", "parallel", "p16"}
-        yield Case(f"virtual-16{letter}", _field, _sized(n, side, 16), frozenset(kinds))
+        yield Case(f"virtual-16{letter}", _field, _sized(n, side, 16), frozenset({"simulated", "spatio-temporal", "parallel", "p16"}))
     n, sides = GPU[scale]
     for letter, side in zip("abc", sides):
         yield Case(f"gpu-{letter}", _field, _sized(n, side, 1), frozenset({"measured", "gpu", "spatio-temporal"}))
@@ -129,7 +104,7 @@ def _sized(n: int, side: int, ranks: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a sparse matrix is cut into blocks, and over how many ranks it is inverted."""
+    """Options: how a sparse matrix is cut into blocks, and over how many ranks it is inverted."""
 
     block: str = parameter("auto", "the block size, several sizes as in 3,3,2, or auto to find it in the pattern")
     arrow: str = parameter("auto", "the number of arrow rows, or auto to find it in the pattern")
@@ -138,7 +113,7 @@ class Reading:
 
 @selinv.read(Reading)
 def read(path: Path, how: Reading) -> BlockArrow:
-    """A matrix in a file: block arrays in an `.npz`, or a sparse Hermitian matrix in a `.mtx` or `.npz`."""
+    """Reads a matrix from a file: block arrays in an `.npz`, or a sparse Hermitian matrix in a `.mtx` or `.npz`."""
     from .blocks.partitions import partition
     from .workload import read_blocks
 
@@ -149,14 +124,14 @@ def read(path: Path, how: Reading) -> BlockArrow:
 
 @selinv.own_cases
 def own_cases(blocks: BlockArrow, name: str, how: Reading) -> Iterator[Case]:
-    """The matrix on the ranks that were asked for."""
+    """Yields one case, the matrix on the ranks that were asked for."""
     kinds = {"measured", "cpu", "file", *(["parallel"] if how.ranks > 1 else [])}
     yield Case(name, _own, {"block": how.block, "arrow": how.arrow, "ranks": how.ranks}, frozenset(kinds))
 
 
 @selinv.example
 def example(folder: Path) -> Path:
-    """A tridiagonal matrix of eight rows in Matrix Market's format."""
+    """Writes a tridiagonal matrix of eight rows in Matrix Market's format."""
     file = folder / "chain.mtx"
     entries = [f"{k} {k} 4" for k in range(1, 9)] + [f"{k + 1} {k} -1" for k in range(1, 8)]
     file.write_text(f"%%MatrixMarket matrix coordinate real symmetric\n8 8 {len(entries)}\n" + "\n".join(entries) + "\n")
@@ -219,7 +194,7 @@ def _simulated(method: Method, work: _Work, ranks: int) -> dict[str, float] | No
 
 
 def _alone(work: Work) -> float:
-    """The simulated seconds that one core of the cluster takes for this work."""
+    """Returns the simulated seconds that one core of the cluster takes for this work."""
     from armillary import comm
 
     from .costs.work import charge
@@ -239,7 +214,7 @@ def _timed(method: Method, problem: Problem) -> tuple[Answer, float, int]:
 
 
 def _traced(work: Callable[[], Answer]) -> tuple[Answer, int]:
-    """The answer and the peak of held bytes: those of Python and NumPy, of a CUDA device, and of libraries that report theirs."""
+    """Returns the answer and the peak of held bytes: those of Python and NumPy, of a CUDA device, and of libraries that report theirs."""
     import tracemalloc
 
     if cuda := _cuda():
@@ -271,7 +246,7 @@ def warm_up(method: Method, case: Case) -> None:
 
 @selinv.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Simulated seconds by ranks."""
+    """Draws the simulated seconds over the number of ranks."""
     ranks = {"virtual-2": 2, "virtual-4": 4, "virtual-8": 8, "virtual-16a": 16}
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, int] | None:
@@ -326,7 +301,7 @@ def _cuda() -> bool:
 
 
 def _on_device(problem: Problem, method: Method) -> Problem:
-    """The blocks on the CUDA device for techniques that can use it, and on the host for the others."""
+    """Returns the blocks on the CUDA device for techniques that can use it, and on the host for the others."""
     from .inversion.method import Problem
     from .serinv import Serinv
     from .serinv_sequential import SerinvSequential

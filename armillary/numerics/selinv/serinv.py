@@ -1,12 +1,12 @@
-"""Serinv: selected inversion over many ranks, each with a stretch of the chain of blocks.
+"""Serinv does selected inversion over many ranks, each with a stretch of the chain of blocks.
 
 Every rank eliminates the inside of its stretch alone. The first rank goes down its stretch as one process would; every other keeps its
-first block too, and carries a row of fill that couples it to the block being eliminated. What is left, two blocks a rank, is a small matrix
-of the same structure with 2p−1 blocks; it is factored and inverted, and each rank walks back up through its stretch to exactly the blocks
-that are wanted. The tip of the arrow is the sum of the original and of every rank's update.
+first block too, and carries a row of fill that couples it to the block being eliminated. What is left, two blocks per rank, is a small
+matrix of the same structure with 2p−1 blocks; it is factored and inverted, and each rank walks back up through its stretch to exactly the
+blocks that are wanted. The tip of the arrow is the sum of the original and of every rank's update.
 
-From the paper: the partitions, the fill, the reduced system, blocks on GPUs. Our design, as only the abstract could be had: the nested
-strategy, the balance from flop counts, and the buffers of the streaming path.
+The paper gives the partitions, the fill, the reduced system and blocks on GPUs. Only its abstract could be had, so the nested strategy, the
+balance from flop counts, and the buffers of the streaming path are our design.
 
 Parallel Selected Inversion of Block-tridiagonal with Arrowhead Matrices. IEEE CLUSTER 2025.
 """
@@ -62,7 +62,7 @@ class Serinv(Method):
         return self.on_ranks(problem, "threads")
 
     def on_ranks(self, problem: Problem, backend: str, **options: Any) -> Answer:
-        """The same on ranks of a backend of `armillary.comm`; `virtual` gives simulated seconds."""
+        """Inverts on ranks of a backend of `armillary.comm`; `virtual` gives simulated seconds."""
         ranks = self.ranks or problem.ranks
         if 2 * ranks - 1 > problem.blocks.n:
             raise InputError(f"found {ranks} ranks for {problem.blocks.n} blocks; expected 2·ranks − 1 ≤ blocks", where="serinv.ranks")

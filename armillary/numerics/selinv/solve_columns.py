@@ -50,5 +50,5 @@ class SolveColumns(Method):
 
 
 def _bytes(entries: int, dtype: np.dtype) -> int:
-    """Bytes of a factor in SuperLU: a number and an index of 4 bytes per entry."""
+    """Returns bytes of a factor in SuperLU: a number and an index of 4 bytes per entry."""
     return entries * (dtype.itemsize + 4)

@@ -25,7 +25,7 @@ from .inversion.method import Answer, Method, Problem
 
 @dataclass(frozen=True)
 class Takahashi(Method):
-    """LDLᴴ by SuperLU, then the recurrence on the factor's pattern."""
+    """Factors LDLᴴ by SuperLU, then runs the recurrence on the factor's pattern."""
 
     def invert(self, problem: Problem) -> Answer:
         from scipy.sparse import csc_array
@@ -63,7 +63,7 @@ class Permuted:
     back: np.ndarray
 
     def to_sparse(self) -> Any:
-        """The inverse on the pattern of L + Lᴴ, in the order of the matrix."""
+        """Returns the inverse on the pattern of L + Lᴴ, in the order of the matrix."""
         from scipy.sparse import coo_array
 
         lower = self.lower.tocoo()
@@ -74,7 +74,9 @@ class Permuted:
 
 
 def symbolic(matrix: Any, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pattern of L below its diagonal, by columns (pointers, sorted rows), where row and column i of the matrix become `order[i]`."""
+    """Returns the pattern of L below its diagonal, by columns (pointers, sorted rows), where row and column i of the matrix become
+    `order[i]`.
+    """
     from scipy.sparse import coo_array
 
     found = matrix.tocoo()

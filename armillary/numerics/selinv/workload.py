@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def matern(side: int, reach: float = 0.2) -> csr_array:
-    """The precision Q_S = (κ²C + G)ᵀC⁻¹(κ²C + G) of a Matérn field (α = 2) on a side×side grid of the unit square, of variance about 1.
+    """Returns the precision Q_S = (κ²C + G)ᵀC⁻¹(κ²C + G) of a Matérn field (α = 2) on a side×side grid of the unit square, of variance
+    about 1.
 
     `reach` is the distance at which the correlation is about 0.1; κ = √8 / reach. Lindgren, Rue, Lindström: An explicit link between
     Gaussian fields and Gaussian Markov random fields, 2011.
@@ -37,7 +38,7 @@ def matern(side: int, reach: float = 0.2) -> csr_array:
 def spatio_temporal(
     n: int, side: int, a: int, rng: np.random.Generator, correlation: float = 0.9, noise_precision: float = 4.0
 ) -> BlockArrow:
-    """The posterior precision of n days of a field on a side×side grid, AR(1) in time, with `a` fixed effects of random design.
+    """Returns the posterior precision of n days of a field on a side×side grid, AR(1) in time, with `a` fixed effects of random design.
 
     Q = Q_T ⊗ Q_S, every point observed with noise of precision τ: [[Q + τI, τZᵀ], [τZ, τZZᵀ + 10⁻³I]], Z of a×N with a row of ones.
     """
@@ -58,7 +59,10 @@ def spatio_temporal(
 def random_blocks(
     n: int, b: int, a: int, rng: np.random.Generator, kind: str = "real", sizes: tuple[int, ...] = (), condition: float = 0.0
 ) -> BlockArrow:
-    """Random dense blocks, positive definite by dominance; "complex" is Hermitian. `condition` scales rows so that it is about that."""
+    """Returns random dense blocks, positive definite by dominance; "complex" is Hermitian.
+
+    `condition` scales rows so that it is about that.
+    """
 
     def draw(*shape: int) -> np.ndarray:
         x = rng.normal(size=shape)
@@ -84,8 +88,9 @@ def random_blocks(
 
 
 def read_blocks(path: Path, block: str = "auto", arrow: str = "auto") -> BlockArrow:
-    """The matrix in a file: block arrays in `.npz` (`diagonal`, `lower`, and where there is an arrow `arrow` and `tip`), or a sparse one
-    (`.mtx`, `.mtx.gz`, SciPy's `.npz`), whose block size and arrow are given or found out. `block` may be sizes separated by commas."""
+    """Reads the matrix in a file: block arrays in `.npz` (`diagonal`, `lower`, and where there is an arrow `arrow` and `tip`), or a
+    sparse one (`.mtx`, `.mtx.gz`, SciPy's `.npz`), whose block size and arrow are given or found out. `block` may be sizes separated by
+    commas."""
     from ..matrix_files import read_sparse
 
     if path.name.lower().endswith(".npz") and "diagonal" in (names := check_archive(path)):

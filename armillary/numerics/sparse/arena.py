@@ -25,28 +25,15 @@ sparse = Arena(
     "numerics/sparse",
     question="How fast can I permute, cut out of, or write into this distributed sparse matrix, and how much has to move?",
     metrics=[
-        Metric(
-            "seconds", unit="s", better="lower", kind="measured", on=_MEASURED, doc="one operation on the slowest rank; median of rounds"
-        ),
-        Metric(
-            "simulated_seconds",
-            unit="s",
-            better="lower",
-            kind="simulated",
-            on=_SIMULATED,
-            doc="one operation on virtual ranks of the cluster",
-        ),
+        Metric("seconds", unit="s", better="lower", kind="measured", on=_MEASURED,
+               doc="one operation on the slowest rank; median of rounds"),
+        Metric("simulated_seconds", unit="s", better="lower", kind="simulated", on=_SIMULATED,
+               doc="one operation on virtual ranks of the cluster"),
         Metric("bytes_per_rank", unit="B", better="lower", kind="measured", steady=True, doc=_SENT),
-        Metric(
-            "messages",
-            better="lower",
-            kind="measured",
-            steady=True,
-            doc="messages with payload to other ranks, by the rank that sends most",
-        ),
-        Metric(
-            "imbalance", better="lower", kind="measured", steady=True, doc="entries of the fullest rank after the operation, over the mean"
-        ),
+        Metric("messages", better="lower", kind="measured", steady=True,
+               doc="messages with payload to other ranks, by the rank that sends most"),
+        Metric("imbalance", better="lower", kind="measured", steady=True,
+               doc="entries of the fullest rank after the operation, over the mean"),
         Metric("peak_bytes", unit="B", better="lower", kind="measured", on=_MEASURED, doc="peak of what all ranks together allocate"),
         Metric("identify", unit="s", better=None, kind="by case", doc="finding where entries go and packing them, on the slowest rank"),
         Metric("exchange", unit="s", better=None, kind="by case", doc="moving entries or blocks, on the slowest rank"),
@@ -65,14 +52,10 @@ sparse = Arena(
     repeats=1,
     constants=[
         Constant("R-MAT quadrants", "0.57, 0.19, 0.19, 0.05", "", "Graph500 specification"),
-        Constant(
-            "compute",
-            "bytes that each pass reads and writes",
-            "B",
-            "the technique counts them, and a core of the cluster is charged for them",
-        ),
+        Constant("compute", "bytes that each pass reads and writes", "B",
+                 "the technique counts them, and a core of the cluster is charged for them"),
     ],
-)
+)  # fmt: skip
 
 #: Rows as exponents of two, by scale: measured cases, the stream of batches, and virtual ranks by their number.
 SIZES: dict[str, dict[str, int]] = {
@@ -100,7 +83,7 @@ _INDEXED = ("permute", "rows-and-columns", "extract-random", "extract-contiguous
 
 @sparse.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Matrices and operations on four threads of this machine, and permutations on 16, 64 and many virtual ranks of a cluster."""
+    """Yields operations on four threads of this machine, and permutations on 16, 64 and many virtual ranks of a cluster."""
     size = SIZES[scale]
     for family, name in MEASURED:
         what = {"matrix": family, "operation": name, "ranks": THREADS, "rounds": _ROUNDS[scale]}
@@ -111,19 +94,17 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(f"{family}-{name}", _make, {**what, "exponent": exponent}, frozenset(kinds))
     for family in ("rmat", "poisson5"):
         for some in VIRTUAL if family == "rmat" else VIRTUAL[:2]:
-            if (scale, some) == ("tiny", "p64"):  # Many are 64 there.
+            if (scale, some) == ("tiny", "p64"):  # There, "many" is 64.
                 continue
             p = MANY[scale] if some == "many" else int(some[1:])
             what = {"matrix": family, "operation": "permute", "ranks": p, "cluster": CLUSTER, "exponent": size[some]}
-            kinds = (
-                {"simulated", family, "permute", some} | ({"moved"} if some != "many" else set()) | ({"few-ranks"} if p < 1024 else set())
-            )
-            yield Case(f"{family}-permute-{some}", _make, what, frozenset(kinds))
+            further = ({"moved"} if some != "many" else set()) | ({"few-ranks"} if p < 1024 else set())
+            yield Case(f"{family}-permute-{some}", _make, what, frozenset({"simulated", family, "permute", some} | further))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What is done to the matrix, with which indices, and on how many ranks."""
+    """Options: what is done to the matrix, with which indices, and on how many ranks."""
 
     operation: str = parameter("permute", "what is done to the matrix", choices=(*_INDEXED, "rcm", "assign", "stream"))
     rows: str = parameter("", "a file of row indices (.npy, or text with one per line); drawn if empty", file=True)
@@ -133,7 +114,7 @@ class Reading:
     cluster: str = parameter(CLUSTER, "the preset of the cluster that carries the virtual ranks")
 
     def validate(self) -> None:
-        """Indices belong to permutations and extractions, and the cluster is one that comes with Armillary."""
+        """Refuses indices for other operations than permutations and extractions, and unknown clusters."""
         from armillary.cluster import preset
 
         if (self.rows or self.cols) and self.operation not in _INDEXED:
@@ -143,7 +124,7 @@ class Reading:
 
 @sparse.read(Reading)
 def read(path: Path, how: Reading) -> tuple[csc_array, Operation | None]:
-    """A matrix (.mtx, .mtx.gz, .npz, .npy, or an edge list .txt, .txt.gz), and the operation where its indices are given."""
+    """Reads a matrix (.mtx, .mtx.gz, .npz, .npy, or an edge list .txt, .txt.gz), and the operation where its indices are given."""
     from .distribution.distributed import canonical
     from .readers.shares import read_work
 
@@ -156,7 +137,7 @@ def read(path: Path, how: Reading) -> tuple[csc_array, Operation | None]:
 
 
 def _given(found: csc_array, how: Reading) -> Operation:
-    """The operation with the indices of the user's files."""
+    """Returns the operation with the indices of the user's files."""
     import numpy as np
 
     from .readers.shares import read_index
@@ -167,9 +148,8 @@ def _given(found: csc_array, how: Reading) -> Operation:
     for side, n, where in zip(sides, found.shape, (how.rows or "rows", how.cols or "cols")):
         bad = np.flatnonzero(side >= n)
         if bad.size:
-            raise InputError(
-                f"found index {side[bad[0]] + how.base} at position {bad[0]}; expected at most {n - 1 + how.base}", where=where
-            )
+            found_index, most = side[bad[0]] + how.base, n - 1 + how.base
+            raise InputError(f"found index {found_index} at position {bad[0]}; expected at most {most}", where=where)
         if made.name == "permute" and (side.size != n or np.unique(side).size != n):
             raise InputError(f"found {side.size} indices, {np.unique(side).size} different; expected a permutation of {n}", where=where)
     return made
@@ -177,7 +157,7 @@ def _given(found: csc_array, how: Reading) -> Operation:
 
 @sparse.own_cases
 def own_cases(loaded: tuple[csc_array, Operation | None], name: str, how: Reading) -> Iterator[Case]:
-    """The operation on threads of this machine, and on as many virtual ranks of the cluster."""
+    """Yields one case on threads of this machine, and one on as many virtual ranks of the cluster."""
     what = {"operation": how.operation, "base": how.base, "ranks": how.ranks, "rounds": 3}
     yield Case(f"{name}-{how.operation}", _own, what, frozenset({"measured", "few-ranks", "file"}))
     virtual = {**what, "cluster": how.cluster}
@@ -186,7 +166,7 @@ def own_cases(loaded: tuple[csc_array, Operation | None], name: str, how: Readin
 
 @sparse.example
 def example(folder: Path) -> Path:
-    """Four edges between three nodes, as a SNAP edge list."""
+    """Writes four edges between three nodes, as a SNAP edge list."""
     file = folder / "edges.txt"
     file.write_text("# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n0\t2\n1\t2\n2\t0\n")
     return file
@@ -214,18 +194,15 @@ def run(method: Method, case: Case) -> dict[str, float]:
 
 @sparse.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Bytes and simulated seconds of a permutation over the number of ranks."""
+    """Draws the bytes and the simulated seconds of a permutation over the number of ranks."""
 
     def place(case: str, facts: Mapping[str, Any]) -> tuple[str, str] | None:
         family, _, ranks = case.partition("-permute-")
         return (family, ranks) if ranks in VIRTUAL else None
 
     shown = (("bytes_per_rank", "Bytes sent per rank"), ("simulated_seconds", "Simulated seconds"))
-    return [
-        figure
-        for metric, title in shown
-        for figure in result.panels(f"{title}, permutation", metric, place, x="ranks", y=metric, log_y=True, least_points=2)
-    ]
+    how: dict[str, Any] = {"x": "ranks", "log_y": True, "least_points": 2}
+    return [figure for metric, title in shown for figure in result.panels(f"{title}, permutation", metric, place, y=metric, **how)]
 
 
 def _make(case: Case, rng: np.random.Generator) -> Work:
@@ -236,7 +213,7 @@ def _make(case: Case, rng: np.random.Generator) -> Work:
 
 
 def _own(case: Case, rng: np.random.Generator) -> Work:
-    """The user's matrix, with indices that are drawn where none were given."""
+    """Returns the user's matrix, with indices that are drawn where none were given."""
     import numpy as np
 
     from .workload import Work, operation

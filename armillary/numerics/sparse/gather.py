@@ -1,7 +1,7 @@
-"""Gather: everything to one rank, SciPy's indexing there, and the blocks back.
+"""Gather sends everything to one rank, uses SciPy's indexing there, and sends the blocks back.
 
-What a program does that has no distributed operation: simple, and as slow and as large as one rank. Message Passing Interface Forum: MPI, A
-Message-Passing Interface Standard, 1994 (gather and scatter).
+A program that has no distributed operation does this; it is simple, and as slow and as large as one rank. Message Passing Interface Forum:
+MPI, A Message-Passing Interface Standard, 1994 (gather and scatter).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gather(Method):
-    """All entries to rank 0, SciPy there, and back."""
+    """Sends all entries to rank 0, uses SciPy there, and sends them back."""
 
     def deal(self, matrix: csc_array, comm: Communicator) -> DistributedMatrix:
         from .distribution.distributed import DistributedMatrix
@@ -57,7 +57,7 @@ class Gather(Method):
 
 
 def _whole(dealt: DistributedMatrix) -> csc_array | None:
-    """The matrix at rank 0: packed triples with global indices in one gather."""
+    """Collects the matrix at rank 0, as packed triples with global indices in one gather."""
     from scipy.sparse import coo_array
 
     comm = dealt.comm
@@ -77,7 +77,7 @@ def _whole(dealt: DistributedMatrix) -> csc_array | None:
 
 
 def _dealt(result: csc_array | None, like: DistributedMatrix) -> DistributedMatrix:
-    """The blocks of rank 0's matrix, each to its owner in one scatter."""
+    """Sends the blocks of rank 0's matrix to their owners in one scatter."""
     from .distribution.distributed import DistributedMatrix
 
     comm, grid = like.comm, like.grid

@@ -1,13 +1,13 @@
-"""IEB: identify, exchange, build. A permutation moves every entry once, so send it once.
+"""IEB identifies, exchanges and builds: a permutation moves every entry once, so every entry is sent once.
 
 Each rank works out where each of its entries goes: the index vectors, dealt over all ranks, are inverted by one all-to-all and brought to
 the grid rows and columns that need them. Two passes without locks pack the entries by destination, one all-to-all moves them, and each
 rank builds its new block from what came. Extraction and assignment identify differently and share the rest. The multiplication route
 broadcasts blocks of the matrix and of the permutations in √p stages, twice.
 
-From the paper's abstract: identify, exchange, build; the synchronisation-free two passes. Our design: pairs go straight to the rank that
-answers for an index inside the grid row that needs it, so that inversion, the check and the first half of the allgather are one exchange;
-ranks instead of insertion for short columns.
+The paper's abstract gives the three steps and the two passes without synchronisation. In our design, pairs go straight to the rank that
+answers for an index inside the grid row that needs it, so that inversion, the check and the first half of the allgather are one exchange,
+and short columns are sorted by ranks instead of insertion.
 
 Distributed-memory Algorithms for Sparse Matrix Permutation, Extraction, and Assignment. arXiv 2509.20776, 2025 (HipPerm, HipExtract,
 HipAssign).
@@ -35,7 +35,7 @@ _WHY = "the paper gives no single number; twice is what the counts of words lead
 
 @dataclass(frozen=True)
 class Ieb(Method):
-    """Every entry to its new owner in one all-to-all, on a grid as square as the ranks allow."""
+    """Sends every entry to its new owner in one all-to-all, on a grid that is as square as the ranks allow."""
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(

@@ -1,6 +1,6 @@
-"""Row blocks: every rank owns whole rows, as PETSc deals them, and entries move to the owner of their new row.
+"""With row blocks, every rank owns whole rows, as PETSc deals them, and entries move to the owner of their new row.
 
-The same identify, exchange and build as IEB on p × 1 ranks. The difference is the distribution: every rank needs the new place of every
+The steps are those of IEB on p × 1 ranks. The difference is the distribution: every rank needs the new place of every
 column, so that a vector of n words is gathered on all of them, and a rank with heavy rows has all their entries.
 
 Balay, Gropp, McInnes, Smith: Efficient Management of Parallelism in Object-Oriented Numerical Software Libraries, 1997 (PETSc).

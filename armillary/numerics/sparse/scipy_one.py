@@ -1,4 +1,4 @@
-"""SciPy: the whole matrix on one rank, by fancy indexing.
+"""SciPy's fancy indexing of the whole matrix on one rank.
 
 Virtanen and others: SciPy 1.0, fundamental algorithms for scientific computing in Python, Nature Methods 2020.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def indexed(matrix: Any, operation: Operation) -> csc_array:
-    """The operation by SciPy's indexing, with sorted indices."""
+    """Performs the operation by SciPy's indexing; indices are sorted."""
     from scipy.sparse import coo_array
 
     if operation.name != "assign":
@@ -42,14 +42,14 @@ def indexed(matrix: Any, operation: Operation) -> csc_array:
 
 
 def indexing_bytes(matrix: Any, result: Any) -> float:
-    """Bytes that SciPy's indexing reads and writes: rows, then columns, then a sort, each an index and a value of every entry."""
+    """Returns the bytes that SciPy's indexing reads and writes: rows, columns and a sort, each with an index and a value of every entry."""
     entry = 4 + matrix.dtype.itemsize
     return float(entry * (3 * matrix.nnz + 4 * result.nnz))
 
 
 @dataclass(frozen=True)
 class ScipyOne(Method):
-    """One rank and SciPy's indexing, however many ranks there are."""
+    """Uses one rank and SciPy's indexing, however many ranks there are."""
 
     def ranks(self, p: int) -> int:
         return 1

@@ -1,4 +1,4 @@
-"""SpGEMM: permutations and selections are matrices, so multiply: B = P·A·Q by sparse SUMMA, the way of CombBLAS.
+"""SpGEMM writes permutations and selections as matrices and multiplies, B = P·A·Q, by sparse SUMMA, as CombBLAS does.
 
 P has a one in row k, column p[k]. In stage s the ranks of grid column s broadcast their blocks of the left factor along grid rows, those of
 grid row s their blocks of the right factor along grid columns, and every rank multiplies what it got; partial sums are added at the end.
@@ -45,7 +45,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Spgemm(Method):
-    """Products with permutation and selection matrices, by sparse SUMMA on a square grid."""
+    """Multiplies by permutation and selection matrices, by sparse SUMMA on a square grid."""
 
     def ranks(self, p: int) -> int:
         return square(p) ** 2
@@ -73,7 +73,7 @@ class Spgemm(Method):
             inside = product(product(st, product(product(s, dealt), r)), rt)
             placed = product(product(st, Rows(dealt.grid, batch.shape, batch.block)), rt)
             with comm.phase("build"):
-                # Values of A minus themselves are zero exactly; they are taken away by place, as their absence is meant.
+                # Values of A minus themselves are exactly zero; they are removed by place, because they must not be stored.
                 kept = _without(dealt.block, inside.block)
                 block = kept + placed.block
                 block.sort_indices()
@@ -92,7 +92,7 @@ class Spgemm(Method):
 
 
 def selector(indices: Array, n: int, grid: ProcessGrid, dtype: np.dtype[Any], transposed: bool = False) -> Rows:
-    """S with S[k, indices[k]] = 1, |indices| × n, or its transpose: each rank keeps the ones of its block."""
+    """Returns S with S[k, indices[k]] = 1, |indices| × n, or its transpose: each rank keeps the ones of its block."""
     from scipy.sparse import csr_array
 
     vector = IndexVector.deal(indices, grid.comm, n)
@@ -107,7 +107,7 @@ def selector(indices: Array, n: int, grid: ProcessGrid, dtype: np.dtype[Any], tr
 
 
 def product(left: Rows, right: Rows) -> Rows:
-    """Sparse SUMMA: √p stages of two broadcasts and a local product each; sums at the end."""
+    """Multiplies by sparse SUMMA: √p stages of two broadcasts and a local product each, with sums at the end."""
     from scipy.sparse import csr_array
 
     grid = left.grid
@@ -136,7 +136,7 @@ def product(left: Rows, right: Rows) -> Rows:
 
 
 def _sum(parts: list[csr_array]) -> csr_array:
-    """The partial products in one, sorted."""
+    """Adds the partial products to one, sorted."""
     from scipy.sparse import coo_array
 
     if len(parts) == 1:
@@ -150,12 +150,12 @@ def _sum(parts: list[csr_array]) -> csr_array:
 
 
 def _sizes(block: csr_array) -> Array:
-    """Nonempty rows and entries."""
+    """Returns the numbers of nonempty rows and of entries."""
     return np.array([np.count_nonzero(np.diff(block.indptr)), block.nnz], np.int64)
 
 
 def broadcast(lane: Communicator, mine: csr_array, sizes: Array, shape: tuple[int, int], root: int) -> csr_array:
-    """The root's block on every rank of a lane: nonempty rows, their ends, columns and values in one message; `sizes` are known.
+    """Returns the root's block on every rank of a lane: nonempty rows, their ends, columns and values in one message; `sizes` are known.
 
     By messages, so that what each rank counts as sent is what it really sends.
     """
@@ -184,12 +184,12 @@ def broadcast(lane: Communicator, mine: csr_array, sizes: Array, shape: tuple[in
 
 
 def packed_bytes(rows: int, nnz: int, index: np.dtype[Any], dtype: np.dtype[Any]) -> int:
-    """Bytes of a block that travels."""
+    """Returns the bytes of a block that is sent."""
     return 2 * rows * index.itemsize + nnz * (index.itemsize + np.dtype(dtype).itemsize)
 
 
 def _without(block: csr_array, inside: csr_array) -> csr_array:
-    """The entries of the block that have no entry of `inside` in their place."""
+    """Returns the entries of the block that have no entry of `inside` in their place."""
     from scipy.sparse import csr_array
 
     keys, dropped = (
@@ -201,6 +201,6 @@ def _without(block: csr_array, inside: csr_array) -> csr_array:
 
 
 def _charge(comm: Communicator, products: int, read: int, result: csr_array) -> None:
-    """Gustavson's two passes: both read a row's entries for every product, the second adds values; the result is written."""
+    """Charges Gustavson's two passes: both read a row's entries for every product, the second adds values; the result is written."""
     entry = result.indices.itemsize + result.dtype.itemsize
     comm.compute(flops=2.0 * products, bytes=float(products * (result.indices.itemsize + entry) + (read + 2 * result.nnz) * entry))

@@ -1,4 +1,4 @@
-"""Matrices and operations on them: graphs with and without heavy rows, grids, and hypersparse matrices."""
+"""Makes matrices and operations on them: graphs with and without heavy rows, grids, and hypersparse matrices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Work:
 
 
 def matrix(family: str, scale: int, rng: np.random.Generator) -> csc_array:
-    """A matrix of a family with about 2^scale rows: R-MAT, Erdős–Rényi with as many entries, Poisson on a grid, or hypersparse.
+    """Returns a matrix of a family with about 2^scale rows: R-MAT, Erdős–Rényi with as many entries, Poisson on a grid, or hypersparse.
 
     `hypersparse` has 15·2^scale rows (10⁶ at scale 16) and a thousandth as many entries. Values are random; grids have the stencil's.
     """
@@ -70,7 +70,7 @@ def matrix(family: str, scale: int, rng: np.random.Generator) -> csc_array:
 
 
 def rmat(scale: int, edges: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Edges of a recursive graph with 2^scale nodes: each level picks a quadrant. Chakrabarti, Zhan, Faloutsos, 2004."""
+    """Returns edges of a recursive graph with 2^scale nodes: each level picks a quadrant. Chakrabarti, Zhan, Faloutsos, 2004."""
     rows, cols = np.zeros(edges, np.int64), np.zeros(edges, np.int64)
     for _ in range(scale):
         quadrant = np.searchsorted(np.cumsum(RMAT)[:3], rng.random(edges), side="right")
@@ -79,8 +79,8 @@ def rmat(scale: int, edges: int, rng: np.random.Generator) -> tuple[Array, Array
 
 
 def operation(name: str, found: Any, rng: np.random.Generator, batches: int = BATCHES) -> Operation:
-    """What is done to the matrix: a random symmetric permutation, one for rows and one for columns, reverse Cuthill–McKee; a tenth of rows
-    and columns, random or contiguous; an assignment of a hundredth of its entries to a random tenth, or a stream of such.
+    """Returns what is done to the matrix: a random symmetric permutation, one for rows and one for columns, reverse Cuthill–McKee; a tenth
+    of rows and columns, random or contiguous; an assignment of a hundredth of its entries to a random tenth, or a stream of such.
     """
     m, n = found.shape
     if name == "permute":

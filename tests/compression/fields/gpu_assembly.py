@@ -1,4 +1,4 @@
-"""What the compiler makes of kernels with floating-point arithmetic; run by `test_fields_gpu.py` in a process of its own.
+"""Checks the code that the compiler makes of floating-point kernels; `test_fields_gpu.py` runs this in a process of its own.
 
 A fused multiply-add or a flushed subnormal would give other values than the host's.
 """
@@ -24,7 +24,7 @@ _ENDS = dict.fromkeys(("ends", "outlier_ends", "violator_ends", "state"), "*i64"
 
 
 def assembly(kernel: Any, value: str, constants: dict[str, Any], options: dict[str, Any], **types: str) -> str:
-    """PTX for arrays of `value`; arguments without a type are int32."""
+    """Returns the PTX for arrays of `value`; arguments without a type are int32."""
     known = _DIVIDE | _COUNTS | _ENDS | {"x": f"*{value}", "raw": f"*{value}", "out": f"*{value}", "facts": "*fp64", "width": "*fp64"}
     known |= {"step": "*fp64", "words": "*i32"} | types
     signature = {name: "constexpr" if name in constants else known.get(name, "i32") for name in kernel.arg_names}

@@ -1,6 +1,6 @@
-"""Kernels for a CUDA device give the host's bytes: on one where there is one, else under Triton's interpreter.
+"""Kernels for a CUDA device give the host's bytes, on a device where there is one and under Triton's interpreter elsewhere.
 
-Run by `test_fields_gpu.py` in a process of its own: the interpreter is chosen once, before Triton is imported. By hand:
+`test_fields_gpu.py` runs this in a process of its own, because the interpreter is chosen once, before Triton is imported. By hand:
 TRITON_INTERPRET=1 python -m pytest tests/compression/fields/gpu_kernels.py
 """
 
@@ -38,7 +38,7 @@ PIPELINES = ("speed", "default", "fz-fused", "cuszp-fused")
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The interpreter's time goes by operations, not by lanes; and checksums have tests of their own."""
+    """Saves time under the interpreter, which pays per operation and not per lane; checksums have tests of their own."""
     if DEVICE == "cpu":
         monkeypatch.setattr(speed, "TILES", 8)
         if "device_checksums" not in request.fixturenames:
@@ -64,7 +64,7 @@ def on_device(x: np.ndarray) -> Any:
 
 
 def assert_same(x: np.ndarray, bound: float, mode: str = "abs", pipeline: str = "speed", chunk_bytes: int = 1 << 26) -> str:
-    """Same file as the host's and the same values back; the methods of the chunks."""
+    """Checks that file and restored values are those of the host; returns the methods of the chunks."""
     with np.errstate(all="ignore"):
         expected = fz.compress(x, bound, mode, pipeline, chunk_bytes=chunk_bytes)
         data = gpu.compress(on_device(x), bound, mode, pipeline, chunk_bytes=chunk_bytes)
@@ -86,7 +86,7 @@ def methods(data: bytes) -> list[str]:
     return found
 
 
-#: The first of each always, the others where there is a device or slow tests are asked for.
+#: The first of each is always tested, the others where there is a device or slow tests are asked for.
 SHAPES = {
     "speed": [((9, 10, 11), "f4"), ((61, 83), "f8"), ((4913,), "f4"), ((2, 9, 10, 11), "f4"), ((3, 1, 1, 700), "f8"), ((17, 17, 17), "f4")],
     "fz-fused": [((9, 11, 13), "f4"), ((2, 5, 6, 7), "f8"), ((30, 31), "f8"), ((700,), "f4")],
@@ -99,7 +99,7 @@ SLOW_INTERPRETED = pytest.mark.slow if DEVICE == "cpu" else pytest.mark.usefixtu
 
 
 def later(*values: Any) -> Any:
-    """A case that the interpreter takes seconds for."""
+    """Marks a case that takes seconds under the interpreter."""
     return pytest.param(*values, marks=pytest.mark.slow if DEVICE == "cpu" else ())
 
 
@@ -345,19 +345,15 @@ def test_sections_that_do_not_fit_are_refused_whatever_their_checksums(
     x = (np.sin(np.arange(400) / 50) * 10).astype(np.float32)
     x[[7, 300]] = np.nan
     x[200] = 1e5
-    data = fz.compress(x, 1e-2, "abs", pipeline)
+    forged = with_changed_sections(fz.compress(x, 1e-2, "abs", pipeline), lambda sections: sections.update({name: change(sections[name])}))
+    with pytest.raises(InputError, match=message):
+        gpu.decompress(forged, like=on_device(x))
+
+
+def with_changed_sections(data: bytes, change: Callable[[dict[str, np.ndarray]], None]) -> bytes:
     _, start = read_head(memoryview(data))
     method, sections, _ = read_chunk(memoryview(data), start)
     assert method == "pipeline"
-    sections[name] = change(sections[name])
-    with pytest.raises(InputError, match=message):
-        gpu.decompress(data[:start] + pack_chunk(method, sections), like=on_device(x))
-
-
-def changed_huffman(x: np.ndarray, change: Callable[[dict[str, np.ndarray]], None]) -> bytes:
-    data = fz.compress(x, 0.5, "abs", "default")
-    _, start = read_head(memoryview(data))
-    method, sections, _ = read_chunk(memoryview(data), start)
     change(sections)
     return data[:start] + pack_chunk(method, sections)
 
@@ -378,7 +374,7 @@ def test_huffman_bits_that_are_no_codes_or_too_many_are_refused() -> None:
         sections["huffman.bits"][-1] |= np.uint32(0xFFFF)
 
     for change in (longer, none_at_the_end):
-        data = changed_huffman(x, change)
+        data = with_changed_sections(fz.compress(x, 0.5, "abs", "default"), change)
         with pytest.raises(InputError, match="Huffman bits"):
             fz.decompress(data)
         with pytest.raises(InputError, match="Huffman bits"):

@@ -1,7 +1,6 @@
 """Runs `gpu_kernels.py` and `gpu_assembly.py`, each in a process of its own.
 
-Triton looks once whether it is to interpret kernels: where a test of this process has imported it, that is decided, and where we decided
-it, that would hold for every test after ours.
+Triton decides once per process whether it interprets kernels, so these tests must neither inherit that decision nor make it for others.
 """
 
 from __future__ import annotations

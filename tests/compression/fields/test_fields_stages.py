@@ -1,4 +1,4 @@
-"""Stages by hand and against oracles that share no code with them."""
+"""Tests of the stages by hand and against oracles that share no code with them."""
 
 from __future__ import annotations
 
@@ -134,15 +134,16 @@ def test_histograms_agree_with_bincount(codes: np.ndarray, threads: int) -> None
         assert np.array_equal(np.trim_zeros(stage.forward(ctx, codes=codes)["counts"], "b"), expected)
 
 
-def plain_huffman_bits(counts: np.ndarray) -> int:
-    heap = [int(c) for c in counts if c]
+def plain_huffman(counts: np.ndarray) -> tuple[int, int]:
+    """Returns the bits of an unlimited Huffman code, and the least depth of its tree."""
+    heap = [(int(c), 0) for c in counts if c]
     heapq.heapify(heap)
-    total = 0
+    bits = 0
     while len(heap) > 1:
-        pair = heapq.heappop(heap) + heapq.heappop(heap)
-        total += pair
-        heapq.heappush(heap, pair)
-    return total
+        (a, d), (b, e) = heapq.heappop(heap), heapq.heappop(heap)
+        bits += a + b
+        heapq.heappush(heap, (a + b, max(d, e) + 1))
+    return bits, heap[0][1]
 
 
 @given(counts=hnp.arrays(np.int64, st.integers(2, 300), elements=st.integers(0, 10000)))
@@ -155,21 +156,13 @@ def test_lengths_are_optimal_and_a_prefix_code(counts: np.ndarray) -> None:
         return
     assert np.array_equal(lengths > 0, used)
     assert sum(2.0 ** -int(length) for length in lengths[used]) == 1.0
-    assert int((lengths * counts).sum()) >= plain_huffman_bits(counts)
-    if plain_huffman_depth(counts) <= 16:
-        assert int((lengths * counts).sum()) == plain_huffman_bits(counts)
+    bits, depth = plain_huffman(counts)
+    assert int((lengths * counts).sum()) >= bits
+    if depth <= 16:
+        assert int((lengths * counts).sum()) == bits
     codes = canonical_codes(lengths)
     words = sorted(format(int(c), f"0{n}b") for c, n in zip(codes[used], lengths[used], strict=True))
     assert all(not b.startswith(a) for a, b in itertools.pairwise(words))
-
-
-def plain_huffman_depth(counts: np.ndarray) -> int:
-    heap = [(int(c), 0) for c in counts if c]
-    heapq.heapify(heap)
-    while len(heap) > 1:
-        (a, d), (b, e) = heapq.heappop(heap), heapq.heappop(heap)
-        heapq.heappush(heap, (a + b, max(d, e) + 1))
-    return heap[0][1]
 
 
 def test_lengths_stay_within_sixteen_bits_where_fibonacci_asks_for_more() -> None:
@@ -181,10 +174,11 @@ def test_lengths_stay_within_sixteen_bits_where_fibonacci_asks_for_more() -> Non
     assert sum(2.0 ** -int(n) for n in lengths) == 1.0
 
 
-@given(
-    codes=hnp.arrays(np.uint16, st.sampled_from([0, 1, 5, 16384, 16385, 40000]), elements=st.integers(0, 65535), fill=st.just(512)),
-    threads=st.integers(1, 2),
-)
+def codes_of(*sizes: int) -> st.SearchStrategy[np.ndarray]:
+    return hnp.arrays(np.uint16, st.sampled_from(sizes), elements=st.integers(0, 65535), fill=st.just(512))
+
+
+@given(codes=codes_of(0, 1, 5, 16384, 16385, 40000), threads=st.integers(1, 2))
 @settings(max_examples=30, deadline=None)
 def test_huffman_gives_the_codes_back(codes: np.ndarray, threads: int) -> None:
     ctx = context(max(1, codes.size), threads=threads)
@@ -240,10 +234,7 @@ def test_bit_planes_as_they_are_written_down() -> None:
     assert np.array_equal(found["planes"], plain_planes(codes, 512))
 
 
-@given(
-    codes=hnp.arrays(np.uint16, st.sampled_from([1, 31, 2048, 2049, 9000]), elements=st.integers(0, 65535), fill=st.just(512)),
-    threads=st.integers(1, 2),
-)
+@given(codes=codes_of(1, 31, 2048, 2049, 9000), threads=st.integers(1, 2))
 @settings(max_examples=30, deadline=None)
 def test_bit_level_coders_give_the_codes_back(codes: np.ndarray, threads: int) -> None:
     ctx = context(codes.size, threads=threads)
@@ -282,29 +273,15 @@ def test_logarithms_and_powers_are_exact_to_the_guard() -> None:
 def test_stages_refuse_what_cannot_be_theirs() -> None:
     ctx = context(100)
     codes = np.full(100, 512, np.uint16)
-    with pytest.raises(InputError, match="one for each zero code"):
-        Lorenzo().inverse(
-            ctx, codes=codes, outliers=np.ones(3, np.int32), raw_index=np.zeros(0, np.uint32), raw=np.zeros(0, np.float32), bound=bound(1.0)
-        )
-    with pytest.raises(InputError, match="below 100"):
-        Lorenzo().inverse(
-            ctx,
-            codes=codes,
-            outliers=np.zeros(0, np.int32),
-            raw_index=np.array([100], np.uint32),
-            raw=np.zeros(1, np.float32),
-            bound=bound(1.0),
-        )
-    rng = np.random.default_rng(7)
-    mixed = rng.integers(500, 520, 100).astype(np.uint16)
+    for outliers, places, says in ((3, [], "one for each zero code"), (0, [100], "below 100")):
+        given = {"raw_index": np.array(places, np.uint32), "raw": np.zeros(len(places), np.float32), "bound": bound(1.0)}
+        with pytest.raises(InputError, match=says):
+            Lorenzo().inverse(ctx, codes=codes, outliers=np.ones(outliers, np.int32), **given)
+    mixed = np.random.default_rng(7).integers(500, 520, 100).astype(np.uint16)
     coded = Huffman().forward(ctx, codes=mixed, counts=np.bincount(mixed))
-    with pytest.raises(InputError, match="add up"):
-        Huffman().inverse(ctx, **{**coded, "bits": coded["bits"][:-1]})
-    table = coded["table"].copy()
-    table[10:] = 1
-    with pytest.raises(InputError, match="tell apart"):
-        Huffman().inverse(ctx, **{**coded, "table": table})
-    table = coded["table"].copy()
-    table[:8] = 255
-    with pytest.raises(InputError, match="at most 100"):
-        Huffman().inverse(ctx, **{**coded, "table": table})
+    same_lengths, many_codes = coded["table"].copy(), coded["table"].copy()
+    same_lengths[10:], many_codes[:8] = 1, 255
+    changes = ({"bits": coded["bits"][:-1]}, "add up"), ({"table": same_lengths}, "tell apart"), ({"table": many_codes}, "at most 100")
+    for change, says in changes:
+        with pytest.raises(InputError, match=says):
+            Huffman().inverse(ctx, **{**coded, **change})

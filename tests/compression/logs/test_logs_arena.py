@@ -1,9 +1,10 @@
-"""The arena: logs that look as they should, every technique lossless on each, and the tools around it."""
+"""The generated logs look as they should, gains are counted as they are defined, and the tools around the arena give back what they get."""
 
 from __future__ import annotations
 
-import io
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,7 +37,7 @@ def test_a_generated_log_has_its_fields_in_every_order(name: str) -> None:
         assert 30_000 <= len(data) < 33_000
         body = [line for line in data.split(b"\n")[:-1] if not line.startswith(b"#")]
         assert all(len(line) > 50 for line in body[1:])
-    # The same rows, their fields elsewhere.
+    # The rows are the same, and their fields stand elsewhere.
     assert [sorted(line) for line in texts[0][0].split(b"\n")] == [sorted(line) for line in texts[1][0].split(b"\n")]
     assert texts[0][0] != texts[1][0] != texts[2][0]
     names = [form.names for _, form in texts]
@@ -54,13 +55,9 @@ def test_the_share_of_constants_is_a_parameter() -> None:
 
     assert flags(1.0) == 1.0
     assert 0.4 < flags(0.5) < 0.6
-    for bad in (
-        lambda: generate("x", 1, stream(0)),
-        lambda: generate("dns", 0, stream(0)),
-        lambda: generate("dns", 1, stream(0), constant_share=2.0),
-    ):
+    for kind, size, share in (("x", 1, 0.9), ("dns", 0, 0.9), ("dns", 1, 2.0)):
         with pytest.raises(InputError):
-            bad()
+            generate(kind, size, stream(0), constant_share=share)
 
 
 def test_the_service_is_a_function_of_the_server() -> None:
@@ -101,38 +98,35 @@ def test_a_file_of_free_text_is_for_general_compressors_and_denum(tmp_path: Path
     assert isinstance(logs.execute(logs.make("denum"), case), Outcome)
     for name in ("cfseq", "entropy-order", "random-order", "columnar"):
         assert isinstance(logs.execute(logs.make(name), case), NotForThisCase)
-    with pytest.raises(InputError, match="unknown format"):
-        logs.from_file(path, {"format": "xml"})
+    path.write_bytes(b"a\tb\tc\n" * 7 + b"odd\n" * 3)
     with pytest.raises(InputError, match="lines of the sample"):
-        path.write_bytes(b"a\tb\tc\n" * 7 + b"odd\n" * 3)
         logs.from_file(path, {"format": "tsv"})
     assert logs.from_file(path, {"format": "tsv", "lenient": "true"})
 
 
 @pytest.mark.shared_data
 @pytest.mark.skipif(not DATA.exists(), reason="the shared logs are not here")
-@pytest.mark.parametrize("name", ["Apache_2k.log", "OpenSSH_2k.log", "Proxifier_2k.log"])
-def test_real_logs_come_back(name: str) -> None:
-    (case,) = logs.from_file(DATA / name)
-    ratios = {}
-    for technique in ("gzip-6", "bzip2", "zstd-3", "zstd-19", "xz-6", "brotli-9", "ppmd", "denum"):
-        outcome = logs.execute(logs.make(technique), case)
-        assert isinstance(outcome, Outcome)
-        ratios[technique] = outcome.values["ratio"]
-    assert ratios["denum"] > ratios["xz-6"]
+@pytest.mark.parametrize("file", ["Apache_2k.log", "OpenSSH_2k.log", "Proxifier_2k.log"])
+def test_real_logs_come_back(file: str) -> None:
+    (case,) = logs.from_file(DATA / file)
+    sizes = {}
+    for name in ("gzip-6", "bzip2", "zstd-3", "zstd-19", "xz-6", "brotli-9", "ppmd", "denum"):
+        technique: Any = logs.make(name)
+        packed = technique.pack(case.workload, None)
+        assert technique.restore(technique.decode(packed), None) == case.workload.data
+        sizes[name] = len(packed)
+    assert sizes["denum"] < sizes["xz-6"]
 
 
 FORM = Format("csv", QUOTED, ",", 3)
 CELL = st.sampled_from([b"0", b"1", b"-5", b"007", b"1.50", b"2.25", b"-0.5", b"-", b"", b'"a,b"', b"x y", b"9" * 25, b"\xff", b"+3"])
 
 
+LINE = st.one_of(st.tuples(CELL, CELL, CELL).map(b",".join), st.binary(max_size=5))
+
+
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.one_of(st.tuples(CELL, CELL, CELL).map(b",".join), st.binary(max_size=5)), max_size=30),
-    st.sampled_from([b"\n", b"\r\n"]),
-    st.booleans(),
-    st.booleans(),
-)
+@given(st.lists(LINE, max_size=30), st.sampled_from([b"\n", b"\r\n"]), st.booleans(), st.booleans())
 def test_columns_come_back(lines: list[bytes], end: bytes, last: bool, typed: bool) -> None:
     data = end.join(lines) + (end if last else b"")
     assert columnar.unpack(columnar.pack(Log(data, FORM), "zstd-1", typed)) == data
@@ -149,10 +143,11 @@ def test_a_damaged_columnar_archive_is_refused() -> None:
         columnar.pack(Log(data, None), "gzip-6", True)
 
 
+ROWS = st.lists(st.sampled_from([b"a\tb\tc", b"b\ta\tc", b"a\ta\t9", b"odd", b"", b"#x\ty\tz"]), max_size=40)
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from([b"a\tb\tc", b"b\ta\tc", b"a\ta\t9", b"odd", b"", b"#x\ty\tz"]), max_size=40), st.booleans(), st.integers(1, 3)
-)
+@given(ROWS, st.booleans(), st.integers(1, 3))
 def test_rows_are_sorted_and_come_back(lines: list[bytes], last: bool, fields: int) -> None:
     data = b"\n".join(lines) + (b"\n" if last else b"")
     form = Format("zeek", PLAIN, "\t", 3, True)
@@ -179,8 +174,8 @@ def test_rows_sort_within_their_window_only(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_best_names_a_combination_within_the_budget() -> None:
-    data, _ = generate("netflow", 60_000, stream(1, "n"))
-    chosen = best(data, 1e9, search_s=0.2)
+    data, _ = generate("netflow", 20_000, stream(1, "n"))
+    chosen = best(data, 1e9, search_s=0.02)
     assert chosen.ratio == chosen.table["ratio"].max()
     assert chosen.name in chosen.table["combination"].to_list()
     assert "processor seconds" in str(chosen)
@@ -200,19 +195,13 @@ def test_columns_of_a_table_are_reordered_before_writing() -> None:
     moved = order.fit_transform(frame)
     assert abs(order.order_.index("proto") - order.order_.index("action")) == 1
     assert moved.select(frame.columns).equals(frame)
-    arrow = order.transform(frame.to_arrow()) if _has_arrow() else None
-    assert arrow is None or arrow.column_names == list(order.order_)
+    if find_spec("pyarrow") is not None:
+        assert order.transform(frame.to_arrow()).column_names == list(order.order_)
     assert order.get_params() == {"compressor": "zstd-3", "sample_rows": 40_000, "budget_s": 5.0}
     assert order.set_params(sample_rows=100).fit(frame).sample_rows == 100
     for bad in (lambda: order.transform(frame.drop("id")), lambda: order.fit(frame.clear()), lambda: order.set_params(x=1)):
         with pytest.raises(InputError):
             bad()
-
-
-def _has_arrow() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("pyarrow") is not None
 
 
 def test_arrays_of_lines_through_numcodecs() -> None:
@@ -234,4 +223,3 @@ def test_arrays_of_lines_through_numcodecs() -> None:
             codec.encode(bad)
     with pytest.raises(InputError):
         codec.decode(packed[:20])
-    assert io.BytesIO(packed).read(4) != b""

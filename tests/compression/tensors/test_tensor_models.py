@@ -1,4 +1,4 @@
-"""Models in tensor-train form, the model of the edge processor, and files."""
+"""Tests of models in tensor-train form, of the model of the edge processor, and of files."""
 
 from __future__ import annotations
 
@@ -9,35 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary.compression.tensors import (
-    EdgeProcessor,
-    GemmOnly,
-    TtEdge,
-    Tucker,
-    best_modes,
-    compress_model,
-    estimate,
-    fold,
-    from_safetensors,
-    read_tensors,
-    sensitivity,
-    to_safetensors,
-    tt_conv2d,
-    tt_linear,
-    tt_svd,
-)  # fmt: skip
+from armillary.compression.tensors import EdgeProcessor, GemmOnly, TtEdge, Tucker, estimate, fold, sensitivity, tt_svd
+from armillary.compression.tensors.models.compression import best_modes, compress_model, tt_conv2d, tt_linear
+from armillary.compression.tensors.models.weight_files import from_safetensors, read_tensors, to_safetensors
 from armillary.compression.tensors.processor.edge import PHASES, decomposition, total
+from armillary.compression.tensors.processor.method import on_processor
 from armillary.compression.tensors.workload import Tensors, built_in, looks_trained
 from armillary.errors import InputError
 
 
 def weights() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    return {
-        "conv": looks_trained((16, 8, 3, 3), rng),
-        "linear": looks_trained((64, 128), rng),
-        "bias": rng.normal(size=64).astype(np.float32),
-    }
+    conv, linear = looks_trained((16, 8, 3, 3), rng), looks_trained((64, 128), rng)
+    return {"conv": conv, "linear": linear, "bias": rng.normal(size=64).astype(np.float32)}
 
 
 def test_a_model_at_one_error() -> None:
@@ -50,17 +34,15 @@ def test_a_model_at_one_error() -> None:
 
 def test_a_budget_is_kept_and_shared_out_well() -> None:
     rng = np.random.default_rng(1)
-    # One layer that compresses well, one that does not: one error for both would spoil the second for little.
+    # One layer compresses well and one does not, so one error for both would spoil the second for little.
     easy = np.kron(rng.normal(size=(8, 8)), rng.normal(size=(8, 8)))
     model = {"easy": easy + 0.3 * rng.normal(size=(64, 64)), "hard": rng.normal(size=(64, 64))}
     values = 2 * 64 * 64
     made = compress_model(model, ratio=1.6)
     assert sum(layer.size for layer in made.values()) <= values / 1.6
     errors = {name: np.linalg.norm(made[name].full() - w) / np.linalg.norm(w) for name, w in model.items()}
-    uniform = next(
-        eps for eps in np.linspace(0.01, 0.95, 95) if sum(v.size for v in compress_model(model, float(eps)).values()) <= values / 1.6
-    )
-    worse = compress_model(model, float(uniform))
+    at_one_error = (compress_model(model, float(eps)) for eps in np.linspace(0.01, 0.95, 95))
+    worse = next(made for made in at_one_error if sum(v.size for v in made.values()) <= values / 1.6)
     before = sum((np.linalg.norm(worse[name].full() - w) / np.linalg.norm(w)) ** 2 for name, w in model.items())
     assert sum(e**2 for e in errors.values()) <= before * 1.01
     assert sum(v.size for v in compress_model(model, budget_bytes=4 * 4096).values()) <= 4096
@@ -88,8 +70,7 @@ def test_layers_compute_in_train_form() -> None:
         conv = tt_conv2d(made["conv"], None, stride, padding)
         truth = torch.nn.functional.conv2d(image, torch.tensor(made["conv"].full()), stride=stride, padding=padding)
         assert torch.allclose(conv(image), truth, atol=1e-4)
-    loss = linear(x).square().sum()
-    loss.backward()
+    linear(x).square().sum().backward()
     assert all(core.grad is not None for core in linear.cores)
     with pytest.raises(InputError, match="not compressed"):
         tt_linear(compress_model({"w": rng.normal(size=(2, 2))}, 0.0)["w"])
@@ -110,8 +91,6 @@ def test_the_engine_gains_nothing_where_it_is_a_core_and_moving_is_free() -> Non
 
 def test_the_model_is_monotone_in_each_constant() -> None:
     trains = [tt_svd(a, 0.3, engine="split") for a in built_in("resnet32", np.random.default_rng(0), "tiny").layers.values()]
-    from armillary.compression.tensors.processor.method import on_processor
-
     p = EdgeProcessor()
     for kind in ("gemm-only", "tt-edge"):
         base = on_processor(trains, kind, p)  # type: ignore[arg-type]
@@ -200,19 +179,18 @@ def test_bad_files(tmp_path: Path) -> None:
         ("y.npy", b"x\x00\x01", "a pickle, or nothing that NumPy wrote"),
         ("x.npy", b"\x93NUMPY", "not an array"),
     ]
-    for name, data, said in cases:
+    arrays: list[tuple[str, Any, str]] = [
+        ("objects.npz", np.array([{}, {}], dtype=object), "found Python objects"),
+        ("nan.npz", np.array([[1.0, np.nan]]), r"a: found nan at \(0, 1\)"),
+        ("flat.npz", np.ones(3), "no float tensor"),
+    ]
+    for name, data, _ in cases:
         (tmp_path / name).write_bytes(data)
+    for name, data, _ in arrays:
+        np.savez(tmp_path / name, a=data)
+    for name, _, said in cases + arrays:
         with pytest.raises(InputError, match=said):
             read_tensors(tmp_path / name)
-    np.savez(tmp_path / "objects.npz", a=np.array([{}, {}], dtype=object))
-    with pytest.raises(InputError, match="found Python objects"):
-        read_tensors(tmp_path / "objects.npz")
-    np.savez(tmp_path / "nan.npz", a=np.array([[1.0, np.nan]]))
-    with pytest.raises(InputError, match=r"a: found nan at \(0, 1\)"):
-        read_tensors(tmp_path / "nan.npz")
-    np.savez(tmp_path / "flat.npz", a=np.ones(3))
-    with pytest.raises(InputError, match="no float tensor"):
-        read_tensors(tmp_path / "flat.npz")
 
 
 def test_a_torch_file_that_would_run_code_is_refused(tmp_path: Path) -> None:

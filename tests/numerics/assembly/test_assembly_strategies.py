@@ -1,8 +1,10 @@
-"""Every strategy gives the one right matrix: by hand, by properties that hold for any mesh, and beside scikit-fem."""
+"""Every strategy gives the one right matrix, by hand, by properties that hold for any mesh, and beside scikit-fem."""
 
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
+from math import factorial, prod
 
 import numba
 import numpy as np
@@ -16,9 +18,9 @@ from armillary.numerics.assembly.assembling.strategy import STRATEGIES, strategy
 from armillary.numerics.assembly.assembling.symbolic import symbolic
 from armillary.numerics.assembly.blocked import Blocked
 from armillary.numerics.assembly.elements.elements import ELEMENTS, MASS, STIFFNESS, tables
-from armillary.numerics.assembly.elements.quadrature import EDGES, rule
+from armillary.numerics.assembly.elements.quadrature import CUBE, EDGES, rule, shapes
 from armillary.numerics.assembly.meshes.grids import fan, grid, hilbert, jittered, renumbered
-from armillary.numerics.assembly.meshes.mesh import Mesh, oriented
+from armillary.numerics.assembly.meshes.mesh import Mesh, checked, oriented
 from armillary.numerics.assembly.workload import FAMILIES, catalogue
 
 SQUARE = np.array([(0, 0), (1, 0), (1, 1), (0, 1)], float)
@@ -28,7 +30,7 @@ CELLS = ("triangle", "tetra", "quad", "hexahedron", "triangle6", "tetra10")
 
 
 def made(name: str):
-    """A strategy by name; three with parameters that small meshes would not otherwise reach."""
+    """Returns a strategy by name; two have parameters that small meshes would not otherwise reach."""
     return {"hybrid": Hybrid("coloured", "blocked"), "small parts": Blocked(part_elements=16)}.get(name, name)
 
 
@@ -221,11 +223,8 @@ def test_a_fan_of_ten_thousand_needs_ten_thousand_colours():
     mesh = fan(10_000)
     colours = colour(mesh.cells, len(mesh.points))
     assert colours.max() + 1 == 10_000
-    assert np.abs(assembled_sum(mesh, "coloured") - assembled_sum(mesh, "row-gather")).max() < 1e-9
-
-
-def assembled_sum(mesh: Mesh, name: str) -> np.ndarray:
-    return Assembler(mesh.points, mesh.cells, strategy=name)().diagonal()
+    coloured, gathered = (Assembler(mesh.points, mesh.cells, strategy=name)().diagonal() for name in ("coloured", "row-gather"))
+    assert np.abs(coloured - gathered).max() < 1e-9
 
 
 def test_the_pattern_is_that_of_the_elements():
@@ -247,9 +246,6 @@ def test_the_pattern_is_that_of_the_elements():
     [(True, 2, 1), (True, 2, 2), (True, 2, 4), (True, 3, 1), (True, 3, 2), (True, 3, 4), (False, 2, 3), (False, 3, 3)],
 )
 def test_rules_of_integration_are_exact_for_their_degree(simplex, dimension, degree):
-    from itertools import product
-    from math import factorial, prod
-
     at, weight = rule(simplex, dimension, degree)
     for powers in product(range(degree + 1), repeat=dimension):
         if simplex and sum(powers) > degree:
@@ -260,8 +256,6 @@ def test_rules_of_integration_are_exact_for_their_degree(simplex, dimension, deg
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_shape_functions_are_one_at_their_node_and_derive_right(cell):
-    from armillary.numerics.assembly.elements.quadrature import CUBE, SQUARE, shapes
-
     element = ELEMENTS[cell]
     d = element.dimension
     corners = np.concatenate([np.zeros((1, d)), np.eye(d)]) if element.simplex else SQUARE if d == 2 else CUBE
@@ -349,22 +343,18 @@ SKFEM = {
 
 
 def _skfem_basis(cell: str):
-    """Their mesh with inner nodes moved, their basis, and the same as ours: points and cells in our order."""
+    """Returns their mesh with inner nodes moved, their basis, and the same mesh with points and cells in our order."""
     skfem = pytest.importorskip("skfem")
     mesh_type, element_type = SKFEM[cell]
     mesh = getattr(skfem, mesh_type)().refined(2 if ELEMENTS[cell].dimension == 2 else 1)
-    rng = np.random.default_rng(5)
     p = mesh.p.copy()
     inner = ((p > 1e-9) & (p < 1 - 1e-9)).all(axis=0)
-    p[:, inner] += rng.uniform(-0.03, 0.03, (p.shape[0], inner.sum()))
+    p[:, inner] += np.random.default_rng(5).uniform(-0.03, 0.03, (p.shape[0], inner.sum()))
     mesh = type(mesh)(p, mesh.t)
-    order = 3 if cell in ("quad", "hexahedron") else 4
-    basis = skfem.Basis(mesh, getattr(skfem, element_type)(), intorder=order)
+    basis = skfem.Basis(mesh, getattr(skfem, element_type)(), intorder=3 if cell in ("quad", "hexahedron") else 4)
     points, cells = basis.doflocs.T, basis.element_dofs.T
     if cell == "hexahedron":
-        # Theirs: corners by the number of ones in their coordinates.
-        from armillary.numerics.assembly.elements.quadrature import CUBE
-
+        # Their corners are sorted by the number of ones in their coordinates.
         theirs = np.asarray(basis.elem.doflocs)
         cells = cells[:, [int(np.flatnonzero((theirs == c).all(axis=1))[0]) for c in CUBE]]
     element = ELEMENTS[cell]
@@ -437,8 +427,6 @@ def test_the_catalogue_has_four_hundred_meshes_of_all_families():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_plan_gives_a_sound_mesh_and_the_same_one_again(family):
-    from armillary.numerics.assembly.meshes.mesh import checked
-
     for cell in ("triangle", "tetra", "quad", "hexahedron"):
         if cell in ("quad", "hexahedron") and not any(p.family == family and p.cell == cell for p in catalogue()):
             continue
@@ -450,7 +438,7 @@ def test_a_plan_gives_a_sound_mesh_and_the_same_one_again(family):
         again = build(plan)
         assert np.array_equal(mesh.points, again.points)
         assert np.array_equal(mesh.cells, again.cells)
-        # No node hangs: every inner face of simplices has two elements, so that mass sums to the volume of what is meshed.
+        # No node hangs, so every inner face of simplices has two elements and the mass sums to the volume of the mesh.
         if family in ("refined-point", "refined-curve"):
             _conforming(mesh)
 
@@ -466,7 +454,7 @@ def _conforming(mesh: Mesh) -> None:
     corners = mesh.points[mesh.cells]
     volumes = np.linalg.det(corners[:, 1:] - corners[:, :1])
     assert volumes.sum() / (2 if d == 2 else 6) == pytest.approx(1.0)
-    assert volumes.max() / volumes.min() > 3  # Bisected twice more near the curve than far from it, at least.
+    assert volumes.max() / volumes.min() > 3  # Elements near the curve are bisected at least twice more than those far from it.
 
 
 def test_hilbert_order_walks_from_neighbour_to_neighbour():

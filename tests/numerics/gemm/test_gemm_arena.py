@@ -1,4 +1,4 @@
-"""The model of a device, the arena's fallback, and matrices from files."""
+"""Tests of the model of a device, of the arena's fallback, and of matrices from files."""
 
 from __future__ import annotations
 
@@ -40,11 +40,8 @@ def test_a_file_is_multiplied_by_its_transpose_or_by_another(tmp_path: Path) -> 
         assert gemm.execute(gemm.make("adp"), case.at(0, 0)).values["grade"] == 3  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("name", "says"), [("wrong.npy", "not an array"), ("missing.npy", "no such file"), ("text.txt", "ending")])
-def test_bad_files_are_refused_on_both_sides(tmp_path: Path, name: str, says: str) -> None:
+def test_a_bad_file_is_refused_on_the_right_hand_side_too(tmp_path: Path) -> None:
     (tmp_path / "wrong.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00nonsense")
-    (tmp_path / "text.txt").write_text("1 2 3")
     np.save(tmp_path / "a.npy", np.ones((3, 3)))
-    for file, options in ((name, {}), ("a.npy", {"b": str(tmp_path / name)})):
-        with pytest.raises(InputError, match=says):
-            gemm.from_file(tmp_path / file, options)
+    with pytest.raises(InputError, match="not an array"):
+        gemm.from_file(tmp_path / "a.npy", {"b": str(tmp_path / "wrong.npy")})

@@ -1,4 +1,4 @@
-"""Digits, spans and their products, against exact numbers."""
+"""Digits, spans and their products agree with exact numbers."""
 
 from __future__ import annotations
 

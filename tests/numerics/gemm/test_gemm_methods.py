@@ -1,4 +1,4 @@
-"""The methods on nasty matrices, the drop-ins, the accuracy that is reported, and what is refused."""
+"""Tests of the methods on nasty matrices, of the drop-ins, of the reported accuracy, and of bad input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METHODS: list[Method] = [Adp(), Adp(max_slices=20), Ozaki1Signed(), Ozaki2(), Oz
 
 
 def rounded_exactly(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product by FLINT's integers, rounded to float64 once; finite matrices without subnormal entries."""
+    """Returns the product by FLINT's integers, rounded to float64 once, of finite matrices without subnormal entries."""
 
     def integers(x: np.ndarray) -> tuple[Any, int]:
         mantissa, exponent = np.frexp(x)
@@ -73,7 +73,7 @@ def test_grades_by_hand() -> None:
     assert accuracy(good, a, b).grade == 3
     worse = good.copy()
     worse[0, 1] += 2.0**-54
-    # Small beside its row and column, large beside the entry itself.
+    # The error is small beside its row and column, and large beside the entry itself.
     assert accuracy(worse, a, b).grade == 2
     assert accuracy(worse, a, b).error_u == pytest.approx(2.0**-54 / (2.0**-53 * 2.0**-60))
     bad = np.full((2, 2), np.nan)
@@ -114,7 +114,7 @@ def test_layouts_change_no_bit(method: Method) -> None:
 
 def test_a_long_inner_size_is_cut_in_pieces() -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 140_000)), rng.normal(size=(140_000, 2))
+    a, b = rng.normal(size=(2, 132_000)), rng.normal(size=(132_000, 2))
     for method in (Adp(), Ozaki2()):
         assert accuracy(method(a, b), a, b).error_u < 1
 
@@ -180,18 +180,16 @@ def test_pytorch_products_are_replaced_inside_only() -> None:
 
 def test_bad_input_is_refused() -> None:
     a = np.ones((3, 3))
-    with pytest.raises(InputError, match="3 columns of a and 2 rows of b"):
-        dgemm(a, np.ones((2, 3)))
-    with pytest.raises(InputError, match="float32"):
-        dgemm(a.astype(np.float32), a)
-    with pytest.raises(InputError, match="1 dimensions"):
-        dgemm(a, np.ones(3))
-    with pytest.raises(InputError, match="unknown method"):
-        dgemm(a, a, "magic")
-    with pytest.raises(InputError, match="beta"):
-        dgemm(a, a, beta=1.0)
-    with pytest.raises(InputError, match="shape"):
-        dgemm(a, a, "native", beta=1.0, c=np.ones((2, 2)))
+    for call, says in (
+        (lambda: dgemm(a, np.ones((2, 3))), "3 columns of a and 2 rows of b"),
+        (lambda: dgemm(a.astype(np.float32), a), "float32"),
+        (lambda: dgemm(a, np.ones(3)), "1 dimensions"),
+        (lambda: dgemm(a, a, "magic"), "unknown method"),
+        (lambda: dgemm(a, a, beta=1.0), "beta"),
+        (lambda: dgemm(a, a, "native", beta=1.0, c=np.ones((2, 2))), "shape"),
+    ):
+        with pytest.raises(InputError, match=says):
+            call()
     for slices in (1, 21):
         with pytest.raises(InputError, match="max_slices"):
             dgemm(a, a, "adp", max_slices=slices)

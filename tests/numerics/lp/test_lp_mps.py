@@ -1,4 +1,4 @@
-"""MPS files: what they mean, and where they are wrong."""
+"""Tests of what MPS files mean, and of where they are wrong."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import armillary
 from armillary.errors import InputError
 from armillary.numerics.lp import HighsSimplex, LinearProgram, read_mps, solve, write_solution
 from armillary.numerics.lp.arena import lp as lp_arena
@@ -47,6 +48,7 @@ def read(tmp_path: Path, text: str) -> LinearProgram:
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
+    assert read(tmp_path, WHOLE.replace("NAME          SMALL\n", "")).name == ""
     lp = read(tmp_path, WHOLE)
     assert (lp.name, lp.rows, lp.columns) == ("SMALL", ("LIM1", "LIM2", "MYEQN"), ("X1", "X2", "X3"))
     assert lp.matrix.toarray().tolist() == [[1, 1, 0], [1, 0, 0], [0, -1, 1]]
@@ -60,12 +62,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
 
 
 def test_packed_files_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.mps.gz"
-    path.write_bytes(gzip.compress(WHOLE.encode()))
-    assert read_mps(path).name == "SMALL"
-    path.write_bytes(gzip.compress(WHOLE.encode())[:-20])
-    with pytest.raises(InputError, match="within its gzip data"):
-        read_mps(path)
+    (tmp_path / "a.mps.gz").write_bytes(gzip.compress(WHOLE.encode()))
+    assert read_mps(tmp_path / "a.mps.gz").name == "SMALL"
 
 
 def bounded(bounds: str, columns: str = "    X  C  1.0  R  1.0\n    Y  C  1.0  R  1.0\n") -> str:
@@ -75,24 +73,12 @@ def bounded(bounds: str, columns: str = "    X  C  1.0  R  1.0\n    Y  C  1.0  R
 @pytest.mark.parametrize(
     ("line", "low", "high"),
     [
-        (" UP B X 3", 0, 3),
-        (" UP B X -3", -INF, -3),
-        (" UP B X 0", 0, 0),
-        (" LO B X -2\n UP B X -1", -2, -1),
-        (" LO B X 2", 2, INF),
-        (" FX B X 5", 5, 5),
-        (" FR B X", -INF, INF),
-        (" MI B X", -INF, INF),
-        (" MI B X\n UP B X 4", -INF, 4),
-        (" PL B X", 0, INF),
-        (" BV B X", 0, 1),
-        (" UI B X 7", 0, 7),
-        (" LI B X 2", 2, INF),
-        (" UP X 3", 0, 3),
-        (" FR X", -INF, INF),
+        (" UP B X 3", 0, 3), (" UP B X -3", -INF, -3), (" UP B X 0", 0, 0), (" LO B X -2\n UP B X -1", -2, -1), (" LO B X 2", 2, INF),
+        (" FX B X 5", 5, 5), (" FR B X", -INF, INF), (" MI B X", -INF, INF), (" MI B X\n UP B X 4", -INF, 4), (" PL B X", 0, INF),
+        (" BV B X", 0, 1), (" UI B X 7", 0, 7), (" LI B X 2", 2, INF), (" UP X 3", 0, 3), (" FR X", -INF, INF),
         (" UP B X 3\n UP OTHER X 9", 0, 3),
     ],
-)
+)  # fmt: skip
 def test_bounds(tmp_path: Path, line: str, low: float, high: float) -> None:
     lp = read(tmp_path, bounded(line + "\n"))
     assert (lp.lower[0], lp.upper[0]) == (low, high)
@@ -166,14 +152,10 @@ def test_names_with_blanks_in_the_fixed_form(tmp_path: Path) -> None:
         (" N  COST", " L  COST", "", "objective"),
         ("    RNG       LIM1               2.5   MYEQN              3.0", "    RNG       COST               2.5", ":18:15", "range of the objective"),
         ("    X2        COST               2.0   LIM1               1.0", "    X1        COST               2.0\n    X0  COST 1\n    X1 COST 1", ":13:5", "again after others"),
-        ("NAME          SMALL\n", "", "", ""),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_line_and_column(tmp_path: Path, old: str, new: str, place: str, says: str) -> None:
     assert old in WHOLE
-    if not says:
-        assert read(tmp_path, WHOLE.replace(old, new)).name == ""
-        return
     with pytest.raises(InputError, match=says) as error:
         read(tmp_path, WHOLE.replace(old, new))
     assert f"a.mps{place}" in str(error.value)
@@ -217,14 +199,11 @@ def test_solutions_are_written(tmp_path: Path) -> None:
     assert len(lines) == 4 + 3 + 3
 
 
-def test_the_arena_solves_mps_and_names_the_column_of_a_fault(tmp_path: Path) -> None:
+def test_the_arena_solves_mps_and_answers_for_one_program(tmp_path: Path) -> None:
     (tmp_path / "a.mps").write_text(WHOLE)
-    (tmp_path / "bad.mps").write_text(WHOLE.replace("LIM2               1.0", "LIM2               one"))
-    (case,) = lp_arena.from_file(tmp_path / "a.mps")
-    for technique in ("r2hpdhg", "highs-simplex"):
-        assert lp_arena.execute(lp_arena.make(technique), case.at(0, 0)).values["solved"] == 1  # type: ignore[union-attr]
-    with pytest.raises(InputError, match=r"bad\.mps:10:34"):
-        lp_arena.from_file(tmp_path / "bad.mps")
+    result = armillary.compare("numerics/lp", work=tmp_path / "a.mps", techniques=["r2hpdhg", "highs-simplex"], repeats=1)
+    assert result.medians("r2hpdhg", "solved") == {"a.mps": 1.0}
+    assert lp_arena._answer(result).startswith("The first method to reach its own tolerance was ")  # type: ignore[misc]
 
 
 OPTIMA = {"afiro": -464.7531, "adlittle": 225494.96, "25fv47": 5501.8459, "israel": -896644.82, "woodinfe": None, "galenet": None}

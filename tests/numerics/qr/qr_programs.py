@@ -12,7 +12,7 @@ def whole(family, m, n, seed=0):
 
 
 def factored(comm, a, method="lu-cholqr2", starts=None, parameters=None):
-    """Q of this rank, R, the method taken and what was sent; rows dealt evenly, or from `starts[rank]` on."""
+    """Returns Q of this rank, R, the method taken and what was sent; rows are dealt evenly, or from `starts[rank]` on."""
     if starts is None:
         mine = comm.local_range(len(a))
         block = a[mine.start : mine.stop]

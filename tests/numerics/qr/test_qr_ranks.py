@@ -8,24 +8,23 @@ import qr_programs
 
 from armillary import comm
 from armillary.numerics.qr import tall_qr
+from armillary.numerics.qr.arena import qr, simulated
 from armillary.numerics.qr.factors.tall import METHODS
 
 
 def expected(method, p, n):
-    """Collectives, and bytes of the rank that sends most, for p a power of two: n² words a message of the tree, n(n+1)/2 an allreduce."""
+    """Returns collectives and the bytes of the rank that sends most, for p a power of two.
+
+    A message of the tree has n² words, and an allreduce has n(n+1)/2.
+    """
     rounds, square, half = p.bit_length() - 1, n * n, n * (n + 1) // 2
-    words = {
-        "cholqr": (1, half),
-        "cholqr2": (2, 2 * half),
-        "scholqr3": (3, 3 * half),
-        "lu-cholqr": (3, rounds * square + half),
-        "lu-cholqr2": (4, rounds * square + 2 * half),
-        "tsqr": (2, rounds * 2 * square),
-        "householder": (2 * n, 2 * n + n * (n - 1) // 2 + 2 * square),
-        "mgs": (2 * n - 1, n + n * (n - 1) // 2),
+    collectives, words = {
+        "cholqr": (1, half), "cholqr2": (2, 2 * half), "scholqr3": (3, 3 * half), "lu-cholqr": (3, rounds * square + half),
+        "lu-cholqr2": (4, rounds * square + 2 * half), "tsqr": (2, rounds * 2 * square),
+        "householder": (2 * n, 2 * n + n * (n - 1) // 2 + 2 * square), "mgs": (2 * n - 1, n + n * (n - 1) // 2),
         "randomized-cholqr": (2, 4 * square + half),
-    }
-    return words[method][0], 8 * words[method][1]
+    }[method]  # fmt: skip
+    return collectives, 8 * words
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -90,9 +89,5 @@ def test_the_choice_of_algorithms_is_left_as_it_was():
 
 
 def test_simulated_time_grows_with_the_rows_a_block_stands_for():
-    from armillary.numerics.qr.arena import qr, simulated
-
     few, many = (dict(simulated(qr.make("lu-cholqr2"), m, 8, 16))["simulated_seconds"] for m in (1 << 14, 1 << 20))
     assert many > 10 * few
-    again = simulated.__wrapped__(qr.make("lu-cholqr2"), 1 << 20, 8, 16)
-    assert dict(again)["simulated_seconds"] == many

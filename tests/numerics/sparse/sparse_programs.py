@@ -1,4 +1,4 @@
-"""Programs of ranks for the tests of sparse matrices: importable by name, so that MPI ranks find them."""
+"""Programs of ranks for the tests of sparse matrices, importable by name so that MPI ranks find them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPES = ["float64", "float32", "complex128", "bool", "int64", "int16"]
 
 
 def work(m, n, dtype="float64", density=0.2, seed=0):
-    """A sparse matrix, permutations of its rows and columns, and index vectors with repetitions."""
+    """Draws a sparse matrix, permutations of its rows and columns, and index vectors with repetitions."""
     rng = np.random.default_rng(seed)
     matrix = sp.random_array((m, n), density=density, rng=rng, format="csc")
     values = rng.integers(1, 100, matrix.nnz) - 50.5
@@ -24,13 +24,13 @@ def work(m, n, dtype="float64", density=0.2, seed=0):
 
 
 def parts(matrix):
-    """The arrays of a SciPy matrix, to be compared bit by bit."""
+    """Returns the arrays of a SciPy matrix, to be compared bit by bit."""
     found = matrix.tocsc()
     return [np.array(found.shape), found.indptr.astype(np.int64), found.indices.astype(np.int64), found.data]
 
 
 def everything(comm, rows, columns, m, n, dtype="float64", density=0.2, threads=1):
-    """Every operation on one grid; the whole results at rank 0."""
+    """Performs every operation on one grid; rank 0 returns the whole results."""
     matrix, p, q, i, j = work(m, n, dtype, density)
     a = DistributedMatrix.from_scipy(matrix, comm, (rows, columns))
     some, few = p[: m // 2], q[: n // 3]
@@ -51,8 +51,13 @@ def everything(comm, rows, columns, m, n, dtype="float64", density=0.2, threads=
     return [parts(one) for one in found] if comm.rank == 0 else None
 
 
+def on_both_grids(comm, *arguments):
+    """Performs every operation on two ranks side by side, and on one above the other."""
+    return [everything(comm, *grid, *arguments) for grid in ((1, 2), (2, 1))]
+
+
 def expected(m, n, dtype="float64", density=0.2):
-    """The same by SciPy's fancy indexing, sorted; assignments entry by entry."""
+    """Returns the same by SciPy's fancy indexing, sorted; assignments are made entry by entry."""
     matrix, p, q, i, j = work(m, n, dtype, density)
     some, few = p[: m // 2], q[: n // 3]
     batch = work(some.size, few.size, dtype, 0.4, seed=1)[0]
@@ -77,7 +82,7 @@ def expected(m, n, dtype="float64", density=0.2):
 
 
 def sent(comm, rows, columns, kind):
-    """Bytes that each rank sends in the exchange of a permutation of a full 4 × 4 matrix."""
+    """Returns the bytes that each rank sends in the exchange of a permutation of a full 4 × 4 matrix."""
     a = DistributedMatrix.from_scipy(sp.csc_array(np.arange(1.0, 17.0).reshape(4, 4)), comm, (rows, columns))
     order = np.arange(4)[:: -1 if kind == "reversal" else 1]
     permute(a, rows=order, cols=order)
@@ -85,7 +90,7 @@ def sent(comm, rows, columns, kind):
 
 
 def refused(comm, what):
-    """What every rank says of a bad index vector."""
+    """Returns what every rank says of a bad index vector."""
     matrix = work(12, 10)[0]
     a = DistributedMatrix.from_scipy(matrix, comm)
     b = DistributedMatrix.from_scipy(matrix[:3, :2], comm)
@@ -112,6 +117,5 @@ def refused(comm, what):
     try:
         calls[what]()
     except InputError as error:
-        largest = max((c.bytes for c in comm.counters.values()), default=0)
-        return str(error), largest
+        return str(error)
     return None

@@ -11,7 +11,7 @@ from armillary.arena import NotForThisCase
 from armillary.numerics.sparse import DistributedMatrix, Ieb, Operation, Spgemm, Work, permute
 from armillary.numerics.sparse.arena import sparse
 from armillary.numerics.sparse.rearranging.measure import WrongAnswer, full_blocks_alltoall, measure
-from armillary.numerics.sparse.spgemm import broadcast, packed_bytes, product
+from armillary.numerics.sparse.spgemm import packed_bytes, product
 from armillary.numerics.sparse.workload import MATRICES, OPERATIONS, matrix, operation, rmat
 
 RNG = np.random.default_rng
@@ -23,14 +23,12 @@ def test_every_method_does_every_operation(name, what):
     """`measure` compares with SciPy's indexing and raises where a bit differs."""
     found = matrix("poisson5" if what == "rcm" else "rmat", 6, RNG(1))
     work = Work(found, operation(what, found, RNG(2), batches=3))
-    method = sparse.make(name)
-    measured = measure(method, work, 4, rounds=1)
-    simulated = measure(method, work, 4, cluster="perlmutter-cpu")
+    measured = measure(sparse.make(name), work, 4, rounds=1)
+    simulated = measure(sparse.make(name), work, 4, cluster="perlmutter-cpu")
     assert measured.sent == simulated.sent
     assert measured.entries == simulated.entries
     assert sum(measured.entries) == work.expected.nnz
     assert simulated.seconds > 0
-    assert measure(method, work, 4, cluster="perlmutter-cpu").seconds == simulated.seconds
 
 
 def test_the_expected_result_is_that_of_dense_indexing():
@@ -64,7 +62,7 @@ def test_spgemm_needs_a_square_grid():
 
 @pytest.mark.parametrize("side", [2, 3, 4])
 def test_bytes_of_ieb_are_those_of_the_destinations(side):
-    """Counted from the permutation alone: entries that leave, pairs of the inversion, gathers along rows and columns, counts and checks."""
+    """The permutation alone gives the bytes: entries that leave, pairs of the inversion, gathers along rows and columns, counts, checks."""
     p = side * side
     n = 12 * p
     found = sp.random_array((n, n), density=0.05, rng=RNG(5), format="csc")
@@ -106,11 +104,10 @@ def test_bytes_of_spgemm_are_the_blocks_that_it_broadcasts():
     blocks = sum(packed_bytes(*size, np.dtype(np.int32), np.dtype(np.float64)) for _, sizes, _ in found for size in sizes)
     assert sum(sent for sent, _, _ in found) == (side - 1) * (blocks + 2 * 16 * side * side)
     assert np.allclose(found[0][2].toarray(), (a @ b).toarray())
-    assert broadcast is not None
 
 
 def test_ieb_sends_less_than_spgemm_and_the_more_so_the_more_ranks():
-    found = matrix("rmat", 10, RNG(0))
+    found = matrix("rmat", 9, RNG(0))
     work = Work(found, operation("permute", found, RNG(1)))
     ratios = [max(measure(Spgemm(), work, p, rounds=1).sent) / max(measure(Ieb(), work, p, rounds=1).sent) for p in (4, 16)]
     assert 1 < ratios[0] < ratios[1]

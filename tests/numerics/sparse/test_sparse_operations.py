@@ -1,6 +1,8 @@
-"""Permute, extract and assign on every grid and backend, against SciPy, bit by bit."""
+"""Permute, extract and assign give SciPy's bits on every grid and backend."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from armillary import comm
 from armillary.errors import InputError
 from armillary.numerics.sparse import Dcsc, DistributedMatrix, IndexVector, assign, extract, permute
+from armillary.numerics.sparse.distribution.blocks import Blocks
 from armillary.numerics.sparse.distribution.exchange import build, pack_triples
 from armillary.numerics.sparse.rearranging.operations import Moves
 
@@ -55,18 +58,16 @@ def test_every_type_keeps_its_bits(dtype):
 
 @pytest.mark.parametrize(("m", "n", "density"), [(1, 40, 0.5), (40, 1, 0.5), (3, 3, 0.4), (30, 30, 0.0), (2, 2, 1.0), (64, 64, 0.01)])
 def test_awkward_shapes_and_empty_ranks(m, n, density):
-    same(
-        comm.run(sparse_programs.everything, 2, 3, m, n, "float64", density, ranks=6)[0], sparse_programs.expected(m, n, "float64", density)
-    )
+    found = comm.run(sparse_programs.everything, 2, 3, m, n, "float64", density, ranks=6)
+    same(found[0], sparse_programs.expected(m, n, "float64", density))
 
 
 def test_mpi_gives_what_scipy_gives():
     if comm.backends()["mpi"] or not comm.libraries():
         pytest.skip("no MPI here")
-    library = comm.libraries()[0].name
-    for grid in [(1, 2), (2, 1)]:
-        found = comm.run(sparse_programs.everything, *grid, 17, 22, "complex128", ranks=2, backend="mpi", library=library, timeout=120)
-        same(found[0], sparse_programs.expected(17, 22, "complex128"))
+    how = {"ranks": 2, "backend": "mpi", "library": comm.libraries()[0].name, "timeout": 120}
+    for found in comm.run(sparse_programs.on_both_grids, 17, 22, "complex128", **how)[0]:
+        same(found, sparse_programs.expected(17, 22, "complex128"))
 
 
 def test_nan_keeps_its_bits():
@@ -111,7 +112,7 @@ def test_extract_repeats_and_takes_nothing():
 
 
 def test_few_and_many_indices_give_the_same():
-    """Bisection and walking only requested columns below the thresholds, a table and all columns above."""
+    """Below the thresholds only requested columns are walked and bisected, and above them all columns by a table."""
     a, p, q, _, _ = sparse_programs.work(200, 300, density=0.1)
     for count in (3, 20, 24, 25, 26, 74, 75, 76, 150):
         found = extract(a, p[:count], q[:count])
@@ -137,10 +138,7 @@ def test_the_reversal_sends_every_entry_once():
 
 def test_threads_do_not_change_the_buffer():
     a, p, q, _, _ = sparse_programs.work(400, 500, density=0.1)
-    block = Dcsc.from_csc(a)
-    from armillary.numerics.sparse.distribution.blocks import Blocks
-
-    target = Blocks(400, 500, 3, 4)
+    block, target = Dcsc.from_csc(a), Blocks(400, 500, 3, 4)
     buffers = [Moves.counted(block, np.argsort(p), np.argsort(q), target, threads).packed() for threads in (1, 2, 3)]
     assert buffers[0].size == a.nnz
     assert buffers[0].tobytes() == buffers[1].tobytes() == buffers[2].tobytes()
@@ -152,7 +150,7 @@ def test_threads_do_not_change_the_buffer():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("columns", [40, 5000, 10**7])
 def test_build_sorts_anything(threads, columns):
-    """Few columns with many rows (radix), many with few (ranks), far more columns than entries (radix of columns)."""
+    """Few columns with many rows take a radix sort, many with few rows ranks, and far more columns than entries a radix sort of columns."""
     rng = np.random.default_rng(3)
     keys = rng.integers(0, 50 * columns, 15000)
     rows, cols = np.unique(keys) % 50, np.unique(keys) // 50
@@ -189,7 +187,6 @@ def test_a_plan_says_what_will_be_sent():
         before = ranks.counters["exchange"].bytes if "exchange" in ranks.counters else 0
         b = plan.apply()
         sent = ranks.counters["exchange"].bytes - before
-        # One allreduce of 8 bytes agrees on the number of rounds.
         return plan.bytes_per_rank, plan.entries_per_rank, plan.imbalance, sent, b.block.nnz, before, b.to_scipy(None)
 
     found = comm.run(program, ranks=4).values
@@ -233,9 +230,8 @@ def test_hypersparse_blocks_stay_small():
 
     found = comm.run(program, ranks=4).values
     assert sum(nbytes for nbytes, _ in found) < 30_000
-    back = sp.coo_array(
-        (np.concatenate([t[2] for _, t in found]), tuple(np.concatenate([t[k] for _, t in found]) for k in (0, 1))), shape=(n, n)
-    )
+    rows, cols, values = (np.concatenate(parts) for parts in zip(*(triples for _, triples in found)))
+    back = sp.coo_array((values, (rows, cols)), shape=(n, n))
     assert abs(back.tocsr() - a.tocsr()[p][:, p]).nnz == 0
 
 
@@ -297,13 +293,11 @@ SAID = {
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("what", SAID)
 def test_bad_input_is_refused_on_every_rank_alike(what, ranks):
-    import re
-
     found = comm.run(sparse_programs.refused, what, ranks=ranks).values
-    assert len({said for said, _ in found}) == 1
-    assert re.search(SAID[what], found[0][0])
+    assert len(set(found)) == 1
+    assert re.search(SAID[what], found[0])
     if what == "twice" and ranks == 1:
-        assert "index 2 at positions 2 and 7" in found[0][0]
+        assert "index 2 at positions 2 and 7" in found[0]
 
 
 def test_a_repeated_index_is_found_without_gathering():

@@ -1,21 +1,21 @@
-"""Which pipeline suits this field and this link: estimated from a sample, before anything is compressed.
+"""Estimates from a sample which pipeline suits a field and a link, before anything is compressed.
 
-Sizes: each candidate codes a sample of the field (1 % of it in blocks of up to 16·16·128, 128·256 or 2^14 values, at least 2^18 values),
-and what it costs once (tables, heads) is not scaled up. Speeds: each candidate is timed once a process on a built-in field of 2 MB. The
-link's gain is `metrics.overall_speedup` of both.
+For sizes, each candidate codes a sample of the field (1 % of it in blocks of up to 16·16·128, 128·256 or 2^14 values, at least 2^18
+values), and what it costs once (tables, heads) is not scaled up. For speeds, each candidate is timed once per process on a built-in field
+of 2 MB. The link's gain is `metrics.overall_speedup` of both.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.timing import Stopwatch
 
 from ..pipeline.container import extents
 from ..pipeline.fz import checked_array, compress
@@ -35,7 +35,7 @@ CANDIDATES = {
 }
 OBJECTIVES = ("ratio", "throughput", "link")
 SHARE, LEAST = 0.01, 1 << 18
-#: Long along x, so that a run of codes covers what it covers in the field; small, so that there are many.
+#: Blocks are long along x, so that runs of codes are as long as in the field, and small, so that there are many.
 _BLOCKS = {1: (1, 1, 1 << 14), 2: (1, 128, 256), 3: (16, 16, 128)}
 #: Steps of a low-discrepancy sequence (Roberts 2018): powers of 1/1.2207 for the three axes, the golden ratio for the batch.
 _TURNS = np.array([0.6180340, 0.8191725, 0.6710436, 0.5497005])
@@ -58,7 +58,7 @@ class Advice:
 def auto(
     x: Any, bound: float = 1e-3, mode: str = "rel", *, objective: str = "ratio", bandwidth: float | None = None, threads: int | None = None
 ) -> Advice:
-    """The candidate with the best expected ratio, throughput, or gain over a link of `bandwidth` bytes per second."""
+    """Returns the candidate with the best expected ratio, throughput, or gain over a link of `bandwidth` bytes per second."""
     if objective not in OBJECTIVES:
         raise unknown("objective", objective, OBJECTIVES)
     if (objective == "link") != (bandwidth is not None) or (bandwidth is not None and not bandwidth > 0):
@@ -85,7 +85,7 @@ def auto(
 
 
 def estimated_ratio(x: np.ndarray, eps: float, pipeline: str, threads: int = 1) -> float:
-    """The ratio to expect of the whole field, from a sample."""
+    """Estimates the ratio of the whole field from a sample."""
     shape = extents(x.shape)
     blocks = _sample(Context(shape, x.dtype), x)
     sample = np.ascontiguousarray(blocks).reshape(-1)
@@ -111,11 +111,11 @@ def _sample(ctx: Context, x: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _speed(pipeline: str, threads: int) -> float:
-    """Bytes a second of a candidate on this machine, on turbulence at rel 1e-3; the second of two calls."""
+    """Returns the bytes per second of a candidate on this machine, on turbulence at rel 1e-3, from the second of two calls."""
     from ..workload import field
 
     x = field("turbulence", (80, 80, 80), np.random.default_rng(1))
     compress(x, 1e-3, "rel", pipeline, threads=threads)
-    start = time.perf_counter()
-    compress(x, 1e-3, "rel", pipeline, threads=threads)
-    return x.nbytes / (time.perf_counter() - start)
+    with Stopwatch() as watch:
+        compress(x, 1e-3, "rel", pipeline, threads=threads)
+    return x.nbytes / watch.seconds

@@ -1,6 +1,6 @@
-"""An independent look at a compressed field: does the bound hold, and what became of spectrum and gradients?
+"""Checks independently whether a compressed field keeps its bound, and what became of its spectrum and gradients.
 
-Shares no arithmetic with the compressor beyond decoding: the bound is computed anew from the array.
+It shares no arithmetic with the compressor beyond decoding: the bound is computed anew from the array.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from armillary.errors import InputError
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was found: whether every value is within the bound, the largest error, its bound and place, and errors of what users look at.
+    """Whether every value is within the bound, the largest error with its bound and place, and errors of derived quantities.
 
-    `max_error` and `bound` belong to the value at `place`, the worst against its own bound; `spectrum_error` is the largest
-    relative error of the radial power spectrum below
-    a quarter of the shortest axis, `gradient_error` the root mean square error of differences along all axes over that of the
-    field; NaN where the field is not finite.
+    `max_error` and `bound` belong to the value at `place`, which is the worst against its own bound. `spectrum_error` is the largest
+    relative error of the radial power spectrum below a quarter of the shortest axis, `gradient_error` the root mean square error of
+    differences along all axes over that of the field; both are NaN where the field is not finite.
     """
 
     holds: bool
@@ -34,7 +33,7 @@ class Certificate:
 
 
 def certify(x: Any, data: bytes) -> Certificate:
-    """Whether `data` gives `x` back within the bound that it states, and how well."""
+    """Says whether `data` gives `x` back within the bound that it states, and how well."""
     from ..pipeline.container import read_head
     from ..pipeline.fz import checked_array, decompress
     from .metrics import errors, radial_spectrum, spectrum_error

@@ -1,4 +1,4 @@
-"""How good a compressed field is: errors, structure, spectrum, and what it is worth on a link."""
+"""Measures of a compressed field: errors, structure, spectrum, and the gain on a link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ LINKS = {"500MBps": 0.5e9, "5GBps": 5e9, "25GBps": 25e9}
 
 
 def overall_speedup(bandwidth: float, ratio: float, compress: float, decompress: float = math.inf) -> float:
-    """How much sooner data are across a link with compression in the way: [(BW·CR)⁻¹ + T⁻¹]⁻¹ / BW; throughputs in bytes per second.
+    """Returns how much sooner data are across a link with compression in the way: [(BW·CR)⁻¹ + T⁻¹]⁻¹ / BW; throughputs in bytes per
+    second.
 
     With a `decompress` throughput, both ways are paid for.
     """
@@ -22,7 +23,10 @@ def overall_speedup(bandwidth: float, ratio: float, compress: float, decompress:
 
 
 def errors(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
-    """Largest |x − y|, PSNR in dB (range of x over root mean square error) and that error over the range; float64, finite values of x."""
+    """Returns the largest |x − y|, the PSNR in dB (range of x over root mean square error) and that error over the range.
+
+    All are float64 and over the finite values of x.
+    """
     finite = np.isfinite(x)
     a, b = (
         (x[finite].astype(np.float64), y[finite].astype(np.float64)) if not finite.all() else (x.astype(np.float64), y.astype(np.float64))
@@ -39,7 +43,7 @@ def errors(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
 
 
 def ssim(x: np.ndarray, y: np.ndarray, window: int = 7, slices: int = 4) -> float:
-    """Mean structural similarity (IEEE TIP 2004) of 2-D slices, evenly spread over the slowest axis of a 3-D field; 1 is equal."""
+    """Returns the mean structural similarity (IEEE TIP 2004) of 2-D slices, spread evenly over the slowest axis of a 3-D field."""
     from scipy.ndimage import uniform_filter
 
     planes = [(x, y)] if x.ndim == 2 else [(x[i], y[i]) for i in np.linspace(0, x.shape[0] - 1, min(slices, x.shape[0])).astype(int)]
@@ -56,7 +60,7 @@ def ssim(x: np.ndarray, y: np.ndarray, window: int = 7, slices: int = 4) -> floa
 
 
 def radial_spectrum(x: np.ndarray) -> np.ndarray:
-    """Power by whole wave number |k|, from 1 to a quarter of the shortest axis."""
+    """Returns the power by whole wave number |k|, from 1 to a quarter of the shortest axis."""
     from scipy import fft
 
     power = np.abs(fft.rfftn(x.astype(np.float32 if x.dtype == np.float32 else np.float64), workers=-1)) ** 2
@@ -70,13 +74,13 @@ def radial_spectrum(x: np.ndarray) -> np.ndarray:
 
 
 def spectrum_error(before: np.ndarray, after: np.ndarray) -> float:
-    """Largest relative error of a spectrum."""
+    """Returns the largest relative error of a spectrum."""
     kept = before > 0
     return float(np.max(np.abs(after[kept] - before[kept]) / before[kept])) if kept.any() else 0.0
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:
-    """Bytes that this process took at most while `work` ran, beyond what it had before; by the kernel's count of resident pages."""
+    """Returns the most bytes that this process took while `work` ran, beyond what it had before, by the count of resident pages."""
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     work()

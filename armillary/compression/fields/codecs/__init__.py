@@ -1,1 +1,1 @@
-"""Fields inside Zarr and numcodecs."""
+"""Codecs by which Zarr and numcodecs compress fields."""

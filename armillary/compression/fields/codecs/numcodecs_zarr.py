@@ -1,4 +1,4 @@
-"""Fields in Zarr and whatever speaks numcodecs: `FZ` and `FZZarr`.
+"""`FZ` and `FZZarr` compress fields in Zarr and in any program that takes numcodecs.
 
 import zarr zarr.create_array("t.zarr", shape=x.shape, dtype=x.dtype, chunks=(64, 64, 64), serializer=FZZarr(mode="rel", bound=1e-3),
 compressors=None)
@@ -15,13 +15,13 @@ from ...codec import ArrayCodec, zarr_codec
 
 
 class FZ(ArrayCodec):
-    """Fields within an error bound: `FZ(mode="rel", bound=1e-3, pipeline="default")`. The bound rel is that of each chunk's own range."""
+    """Compresses fields within an error bound: `FZ(mode="rel", bound=1e-3)`. A bound `rel` refers to each chunk's own range."""
 
     codec_id = "armillary.fz"
     defaults: ClassVar[Mapping[str, Any]] = {"mode": "rel", "bound": 1e-3, "pipeline": "default"}
 
     def validate(self) -> None:
-        """Refuses a bound, mode or pipeline that cannot be."""
+        """Refuses an impossible bound, mode or pipeline."""
         from ..pipeline.pipeline import Pipeline
         from ..stages.bounds import check_bound
 
@@ -29,13 +29,13 @@ class FZ(ArrayCodec):
         Pipeline.of(self.parameters["pipeline"], self.parameters["mode"])
 
     def pack(self, x: np.ndarray) -> bytes:
-        """A `.fzm` file in memory."""
+        """Returns a `.fzm` file in memory."""
         from ..pipeline.fz import compress
 
         return compress(x, self.parameters["bound"], self.parameters["mode"], self.parameters["pipeline"])
 
     def unpack(self, data: memoryview) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         from ..pipeline.fz import decompress
 
         found: np.ndarray = decompress(data)
@@ -43,7 +43,7 @@ class FZ(ArrayCodec):
 
 
 def __getattr__(name: str) -> Any:
-    """`FZZarr`, made when asked for: it needs zarr, which `FZ` alone does not."""
+    """Makes `FZZarr` when it is asked for, because it needs zarr, which `FZ` alone does not."""
     if name != "FZZarr":
         raise AttributeError(name)
     globals()[name] = made = zarr_codec(FZ, name)

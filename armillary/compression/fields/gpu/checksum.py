@@ -23,7 +23,7 @@ SEGMENT = LANES * ROUNDS
 
 
 def checksums(words: Any, starts: np.ndarray, counts: np.ndarray) -> Any:
-    """CRC-32C (int32 bits, on the device) of the pieces words[start : start + count] of an int32 tensor; counts of 0 give 0."""
+    """Returns CRC-32C (int32 bits, on the device) of the pieces words[start : start + count] of an int32 tensor; counts of 0 give 0."""
     pieces, device = len(starts), words.device
     table = torch.from_numpy(np.stack([starts, counts]).astype(np.int64)).to(device)
     most = max(1, -(-int(counts.max(initial=0)) // SEGMENT))
@@ -37,7 +37,7 @@ def checksums(words: Any, starts: np.ndarray, counts: np.ndarray) -> Any:
 
 
 def section_checksums(words: Any, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
-    """CRC-32C of sections of `sizes` bytes that start at the words `starts`; what is left of a last word is added on the host."""
+    """Returns CRC-32C of sections of `sizes` bytes that start at the words `starts`; what is left of a last word is added on the host."""
     whole, loose = sizes // 4, sizes % 4
     found = checksums(words, starts, whole)
     places = np.where(loose > 0, starts + whole, 0)
@@ -57,7 +57,7 @@ def _extended(checksum: int, more: bytes) -> int:
 
 @triton.jit
 def _advanced(acc, fold):
-    """The registers `acc` times a constant, by its table of 4 bytes · 256."""
+    """Returns the registers `acc` times a constant, by its table of 4 bytes · 256."""
     low = tl.load(fold + (acc & 0xFF).to(tl.int32)) ^ tl.load(fold + 256 + ((acc >> 8) & 0xFF).to(tl.int32))
     return low ^ tl.load(fold + 512 + ((acc >> 16) & 0xFF).to(tl.int32)) ^ tl.load(fold + 768 + (acc >> 24).to(tl.int32))
 
@@ -69,7 +69,7 @@ def _xor(a, b):
 
 @triton.jit
 def _joined(acc, lanes, lane, LANES: tl.constexpr):
-    """All lanes, each advanced by what comes after it."""
+    """Returns all lanes, each advanced by what comes after it."""
     total = tl.zeros([LANES], tl.uint32)
     for b in range(32):
         factor = tl.load(lanes + b * LANES + lane).to(tl.uint32, bitcast=True)
@@ -124,7 +124,7 @@ def _tables(device: str) -> tuple[Any, ...]:
 
 
 def _applied(matrix: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """A matrix over GF(2), given by the images of the 32 bits, times registers."""
+    """Returns a matrix over GF(2), given by the images of the 32 bits, times registers."""
     out = np.zeros_like(v)
     for b in range(32):
         out ^= np.where((v >> np.uint32(b)) & np.uint32(1), matrix[b], np.uint32(0))
@@ -141,12 +141,12 @@ def _power(matrix: np.ndarray, n: int) -> np.ndarray:
 
 
 def _bytes(matrix: np.ndarray) -> np.ndarray:
-    """The table of `_advanced`."""
+    """Returns the table of `_advanced`."""
     return np.concatenate([_applied(matrix, np.arange(256, dtype=np.uint32) << np.uint32(8 * k)) for k in range(4)])
 
 
 def _steps(matrix: np.ndarray, last: int) -> np.ndarray:
-    """The table of `_joined`, [bit, lane]: lane l advanced LANES − 1 − l + last times."""
+    """Returns the table of `_joined`, [bit, lane]: lane l advanced LANES − 1 − l + last times."""
     factors = np.empty((32, LANES), np.uint32)
     power = _power(matrix, last)
     for lane in range(LANES - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""The chunks of one array on a device: which method each takes, its sections with their checksums, and back.
+"""Codes and decodes the chunks of one array on a device: the method of each, and its sections with their checksums.
 
 A coder (`coder_of`) turns chunks into sections and sections into values; all chunks go through it together, so that the host waits a few
-times an array and not a few times a chunk. Nothing is written by a number from a file before it is held against what it should be.
+times per array and not a few times per chunk. No number from a file is used before it is compared with what it should be.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Task:
     out: Any
 
     def take(self, expected: Sequence[tuple[str, str]], where: str | None) -> list[tuple[Section, Any]]:
-        """The sections in the order of (name, dtypes separated by blanks); refuses others."""
+        """Returns the sections in the order of (name, dtypes separated by blanks); refuses others."""
         if set(self.parts) != {name for name, _ in expected}:
             names = ", ".join(sorted(name for name, _ in expected))
             raise InputError(f"found sections {', '.join(sorted(self.parts))}; expected {names}", where=where)
@@ -114,17 +114,17 @@ class Task:
 
 
 class Coder(Protocol):
-    """Chunks to sections and back."""
+    """Turns chunks into sections and back."""
 
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
-        """The sections of each chunk that gets smaller, by its number."""
+        """Returns the sections of each chunk that gets smaller, by its number."""
 
     def decode(self, head: Head, tasks: Sequence[Task], where: str | None) -> None:
         """Fills every task's `out`."""
 
 
 def coder_of(pipeline: Pipeline) -> Coder | None:
-    """What has the kernels for this pipeline; None where nothing has."""
+    """Returns the coder that has kernels for this pipeline, or None."""
     from .default import DefaultCoder
     from .fused import CuszpCoder, FzCoder
     from .speed import SpeedCoder
@@ -133,17 +133,17 @@ def coder_of(pipeline: Pipeline) -> Coder | None:
 
 
 def named(pipeline: Pipeline, ports: Sequence[tuple[int, str]]) -> list[str]:
-    """Section names of the ports of the stages with these places."""
+    """Returns the section names of the ports of the stages at these places."""
     return [f"{pipeline.nodes[k].name}.{port}" for k, port in ports]
 
 
 def fits(job: Job, head: Head, size: int) -> bool:
-    """Whether sections of `size` bytes in all are smaller than the values themselves."""
+    """Says whether sections of `size` bytes in all are smaller than the values themselves."""
     return size < job.grid.size * head.dtype.itemsize
 
 
 def on_host(tensors: Sequence[Any]) -> list[np.ndarray]:
-    """Tensors of one dtype as flat arrays of the host, in one copy."""
+    """Returns tensors of one dtype as flat arrays of the host, in one copy."""
     if not tensors:
         return []
     together = torch.cat([t.reshape(-1) for t in tensors]).cpu().numpy()
@@ -151,13 +151,13 @@ def on_host(tensors: Sequence[Any]) -> list[np.ndarray]:
 
 
 def facts_of(jobs: Sequence[Job], device: Any) -> Any:
-    """ε, 1/(2ε) and 2ε of every job."""
+    """Returns ε, 1/(2ε) and 2ε of every job."""
     rows = [(eps := float(job.bound[0]), 0.5 / eps, 2.0 * eps) for job in jobs]
     return torch.from_numpy(np.array(rows, np.float64).reshape(-1, 3)).to(device)
 
 
 def ranges(flat: Any, head: Head) -> tuple[list[tuple[float, float]], list[bool]]:
-    """The least and largest finite value of each chunk, and whether all of its values are finite."""
+    """Returns the least and largest finite value of each chunk, and whether all of its values are finite."""
     programs = max((triton.cdiv(math.prod(cut), math.prod(_SPAN)) for _, cut in head.chunks), default=0)
     found = torch.empty((2, len(head.chunks), programs), dtype=flat.dtype, device=flat.device)
     found[0], found[1] = math.inf, -math.inf
@@ -172,7 +172,7 @@ def ranges(flat: Any, head: Head) -> tuple[list[tuple[float, float]], list[bool]
 
 
 def encode_chunks(flat: Any, head: Head, spans: Sequence[tuple[float, float]], finite: Sequence[bool]) -> list[list[bytes | Any]]:
-    """The bytes of every chunk, in pieces: bytes of the host and uint8 tensors of the device."""
+    """Returns the bytes of every chunk, in pieces: bytes of the host and uint8 tensors of the device."""
     coder = coder_of(head.pipeline)
     assert coder is not None
     jobs, methods = [], []
@@ -203,7 +203,7 @@ def encode_chunks(flat: Any, head: Head, spans: Sequence[tuple[float, float]], f
 
 
 def _sums(pieces: Sequence[Piece]) -> Any:
-    """Checksums of all pieces in their order; tensors of one memory are looked at together."""
+    """Returns checksums of all pieces in their order; tensors of one memory are looked at together."""
     sums = [crc32c(piece.data) if isinstance(piece.data, bytes) else 0 for piece in pieces]
     memories: dict[int, list[tuple[int, Any]]] = {}
     for i, piece in enumerate(pieces):
@@ -221,7 +221,7 @@ def _sums(pieces: Sequence[Piece]) -> Any:
 
 
 def decode_chunks(data: Any, head: Head, chunks: Sequence[Stored], where: str | None = None) -> Any:
-    """The flat array from a file (uint8 tensor) and what its chunk heads say."""
+    """Returns the flat array from a file (uint8 tensor) and what its chunk heads say."""
     coder = coder_of(head.pipeline)
     assert coder is not None
     out = torch.empty(math.prod(head.shape), dtype=torch.float32 if head.dtype.itemsize == 4 else torch.float64, device=data.device)
@@ -244,7 +244,7 @@ def decode_chunks(data: Any, head: Head, chunks: Sequence[Stored], where: str | 
 
 
 def _aligned(data: Any, parts: Sequence[tuple[Section, int]], where: str | None) -> tuple[Any, list[int]]:
-    """Sections copied to where words can be read, checksums held, and their first words there."""
+    """Copies sections to where words can be read, compares their checksums, and returns their first words there."""
     starts, total = [], 0
     for section, _ in parts:
         starts.append(total)

@@ -10,7 +10,7 @@ from .quantise_kernels import ones, spot
 
 @triton.jit
 def count_blocks(flags, counts, tiles, TILES: tl.constexpr):
-    """How many blocks the flags of each tile ask for."""
+    """Counts the blocks that the flags of each tile ask for."""
     tile = tl.program_id(0) * TILES + tl.arange(0, TILES)
     inside = tile < tiles
     words = tl.load(flags + tile[:, None] * 16 + tl.arange(0, 16)[None, :], mask=inside[:, None], other=0).to(tl.int32) & 0xFFFF
@@ -29,7 +29,7 @@ def _load_pair(blocks, flags, start, group, word, inside, k: tl.constexpr):
 def to_residuals(
     flags, ends, counts, blocks, out, zeros, tiles, item_tiles, piece_tiles, item_size, piece_size, radius, centre, TILES: tl.constexpr
 ):
-    """Residuals of TILES tiles, −radius for every code 0, and how many of those a tile has."""
+    """Computes the residuals of TILES tiles, −radius for every code 0, and counts those per tile."""
     lane = tl.arange(0, TILES * 128)
     tile = tl.program_id(0) * TILES + lane // 128
     inside = tile < tiles
@@ -99,7 +99,7 @@ def to_residuals(
 
 @triton.jit
 def from_codes(codes, out, zeros, size, radius, BLOCK: tl.constexpr):
-    """Residuals of one tile of codes, −radius for every code 0, and how many of those there are."""
+    """Computes the residuals of one tile of codes, −radius for every code 0, and counts those."""
     tile = tl.program_id(0)
     at = tile * BLOCK + tl.arange(0, BLOCK)
     valid = at < size
@@ -110,7 +110,7 @@ def from_codes(codes, out, zeros, size, radius, BLOCK: tl.constexpr):
 
 @triton.jit
 def insert(values, ends, counts, outliers, item_tiles, piece_tiles, item_size, piece_size, radius):
-    """Outliers in the places of the zero codes of one tile."""
+    """Puts outliers into the places of the zero codes of one tile."""
     tile = tl.program_id(0)
     count = tl.load(counts + tile)
     if count > 0:
@@ -124,7 +124,7 @@ def insert(values, ends, counts, outliers, item_tiles, piece_tiles, item_size, p
 
 @triton.jit
 def sum_rows(values, totals, size, rows, nx, segments, ROWS: tl.constexpr, SEGMENT: tl.constexpr):
-    """Prefix sums along x within segments, in place, and what each segment comes to."""
+    """Computes prefix sums along x within segments, in place, and the sum of each segment."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     segment = tl.program_id(1)
     column = segment * SEGMENT + tl.arange(0, SEGMENT)
@@ -151,7 +151,7 @@ def finish_rows(values, carries, out, width, size, nx, segments, SEGMENT: tl.con
 
 @triton.jit
 def sum_down(values, out, width, n, restart, parts, inner, LAST: tl.constexpr, DEPTH: tl.constexpr, WIDTH: tl.constexpr):
-    """Prefix sums along the middle axis of (…, n, inner), DEPTH at a time, anew at every `restart` (`parts` of them); the values
+    """Computes prefix sums along the middle axis of (…, n, inner), DEPTH at a time, anew at every `restart` (`parts` of them); the values
     themselves where this is the LAST axis."""
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     outer = tl.program_id(0) // parts

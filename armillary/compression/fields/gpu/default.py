@@ -41,7 +41,7 @@ class DefaultCoder:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> DefaultCoder | None:
-        """The coder of this pipeline, or None where it is another one."""
+        """Returns the coder of this pipeline, or None where it is another one."""
         stages = [node.stage for node in pipeline.nodes]
         if [stage.name for stage in stages] != ["range", "lorenzo", "histogram", "huffman"]:
             return None
@@ -50,7 +50,7 @@ class DefaultCoder:
         return cls(radius) if plain == pipeline and radius <= _MOST_RADIUS else None
 
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
-        """The sections of each chunk that gets smaller, by its number."""
+        """Returns the sections of each chunk that gets smaller, by its number."""
         device, facts = flat.device, facts_of(jobs, flat.device)
         first = np.concatenate([[0], np.cumsum([job.grid.tiles for job in jobs])])
         tiles = [slice(int(a), int(b)) for a, b in itertools.pairwise(first)]
@@ -108,7 +108,7 @@ class DefaultCoder:
         return made
 
     def _tables(self, jobs: Sequence[Job], rows: Sequence[np.ndarray], device: Any) -> tuple[list[bytes], Any]:
-        """The section `table` of each job, and its entries on the device: zeros where one symbol alone occurs."""
+        """Returns the section `table` of each job, and its entries on the device, which are zero where one symbol alone occurs."""
         tables, entries = [], np.zeros((len(jobs), rows[0].size), np.uint32)
         for k, (job, counts) in enumerate(zip(jobs, rows, strict=True)):
             counts[0] -= -job.grid.size % (_COUNTED[0] * _COUNTED[1])
@@ -119,7 +119,7 @@ class DefaultCoder:
         return tables, torch.from_numpy(entries.view(np.int32)).to(device)
 
     def _sizes(self, jobs: Sequence[Job], codes: Any, tiles: Sequence[slice], entries: Any) -> list[np.ndarray]:
-        """Words of each Huffman chunk; none where one symbol alone occurs."""
+        """Returns the words of each Huffman chunk; there are none where one symbol alone occurs."""
         found = []
         for k, (job, here) in enumerate(zip(jobs, tiles, strict=True)):
             own = torch.empty(triton.cdiv(job.grid.size, CHUNK), dtype=torch.int32, device=codes.device)
@@ -172,7 +172,7 @@ class DefaultCoder:
             chunk.values()
 
     def _unpack(self, memory: Any, lanes: np.ndarray, looks: np.ndarray, longers: np.ndarray, codes: Any, where: str | None) -> None:
-        """All Huffman chunks of all chunks at once: a lane takes thousands of steps, and one chunk has few of them."""
+        """Decodes all Huffman chunks of all chunks at once, because a lane takes thousands of steps and one chunk has few of them."""
         assert (looks.shape[1], longers.shape[1]) == (1 << AHEAD, 1 << LONGEST)
         device, chunks = codes.device, lanes.shape[1]
         words = torch.empty(0, dtype=torch.int32, device=device).set_(memory)

@@ -1,4 +1,4 @@
-"""Files on a device: the array there to the bytes of a `.fzm` file there, and back.
+"""Compresses an array on a device to the bytes of a `.fzm` file there, and restores it.
 
     data = gpu.compress(x, bound=1e-3, mode="rel")     # x: CUDA tensor or CuPy array; data: uint8 of the same kind
     y = gpu.decompress(data)
@@ -32,19 +32,19 @@ CHUNK_BYTES = 64 << 20
 
 
 def ready(x: Any) -> bool:
-    """Whether `x` lies on a CUDA device and Triton is installed."""
+    """Says whether `x` lies on a CUDA device and Triton is installed."""
     kind = type(x).__module__.partition(".")[0]
     on_device = kind == "cupy" or (kind == "torch" and x.device.type == "cuda")
     return on_device and find_spec("torch") is not None and find_spec("triton") is not None
 
 
 def covers(mode: str, pipeline: Pipeline | str) -> bool:
-    """Whether there are kernels for this pipeline and mode."""
+    """Says whether there are kernels for this pipeline and mode."""
     return mode in _MODES and import_module(".chunks", __package__).coder_of(Pipeline.of(pipeline, mode)) is not None
 
 
 def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline | str = "speed", *, chunk_bytes: int = CHUNK_BYTES) -> Any:
-    """`x` (float32 or float64, 1 to 4 dimensions, on a device) as a `.fzm` file: uint8, of its kind and on its device."""
+    """Returns `x` (float32 or float64, 1 to 4 dimensions, on a device) as a `.fzm` file: uint8, of its kind and on its device."""
     tensor, cupy = _tensor(x)
     value = check_bound(mode, bound)
     chain = Pipeline.of(pipeline, mode)
@@ -71,7 +71,9 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
 
 
 def decompress(data: Any, *, like: Any = None, where: str | None = None) -> Any:
-    """The array in a `.fzm` file on a device (uint8), of its kind; or in bytes of the host, of the kind and on the device of `like`."""
+    """Returns the array in a `.fzm` file on a device (uint8), of its kind; or in bytes of the host, of the kind and on the device of
+    `like`.
+    """
     torch, chunks = import_module("torch"), import_module(".chunks", __package__)
     if isinstance(data, bytes | bytearray | memoryview):
         file: Any = memoryview(data).cast("B")
@@ -118,7 +120,7 @@ class _Window:
 
 
 def _tensor(x: Any) -> tuple[Any, bool]:
-    """`x` as a tensor, and whether it is CuPy's."""
+    """Returns `x` as a tensor, and whether it is CuPy's."""
     interpreted = type(x).__module__ == "torch" and os.environ.get("TRITON_INTERPRET") == "1"
     if not (ready(x) or interpreted):
         raise InputError(f"found {type(x).__name__}; expected an array on a CUDA device, and Triton installed", where="gpu")
@@ -132,7 +134,7 @@ def _on(tensor: Any) -> Any:
 
 
 def _joined(pieces: Sequence[Any], device: Any) -> Any:
-    """Pieces of the host and of the device as one tensor: those of the host travel together."""
+    """Joins pieces of the host and of the device to one tensor; those of the host are copied together."""
     torch = import_module("torch")
     host = torch.frombuffer(bytearray(b"".join(p for p in pieces if isinstance(p, bytes))), dtype=torch.uint8).to(device)
     out = torch.empty(sum(len(p) for p in pieces), dtype=torch.uint8, device=device)

@@ -19,7 +19,7 @@ def _either(a, b):
 
 @triton.jit
 def extremes(x, low, high, odd, size, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
-    """Least and largest finite value of each BLOCK·ROUNDS values and how many are not finite."""
+    """Finds the least and largest finite value of each BLOCK·ROUNDS values, and counts those that are not finite."""
     program = tl.program_id(0)
     first = program * (BLOCK * ROUNDS) + tl.arange(0, BLOCK)
     value = tl.load(x + first, mask=first < size, other=0.0)
@@ -44,7 +44,7 @@ def shuffled(
     x, facts, tile, lane, tiles, item_tiles, piece_tiles, item_size, piece_size, nx, ny, nz, mx, sx, my, sy, mz, sz, limit, radius, centre,
     DIMENSIONS: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Planes k and k + 8 of the lanes' codes as accumulators k, all bits seen, and how many outliers and violators each lane met."""
+    """Returns planes k and k + 8 of the lanes' codes as accumulators k, all bits seen, and each lane's outliers and violators."""
     eps, inverse, width = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
     start, length, offset = spot(tile, item_tiles, piece_tiles, item_size, piece_size)
     x += start
@@ -79,7 +79,7 @@ def shuffled(
 
 @triton.jit
 def blocks_seen(seen, BLOCKS: tl.constexpr):
-    """By block of 128 codes, the planes in which it is not zero: those in which one of its codes has a bit set."""
+    """Finds for each block of 128 codes the planes in which it is not zero because one of its codes has a bit set."""
     merged = tl.reduce(tl.reshape(seen, [BLOCKS, 8]), 1, _either)
     return (merged & 0xFF) | ((merged >> 8) & 0xFF00)
 
@@ -89,7 +89,7 @@ def to_planes(
     x, facts, planes, flags, blocks, outliers, violators, tiles, item_tiles, piece_tiles, item_size, piece_size,
     nx, ny, nz, mx, sx, my, sy, mz, sz, radius, centre, DIMENSIONS: tl.constexpr, WIDE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """Planes of TILES tiles (blocks of zeros are not written), their flags, and how many blocks, outliers and violators a tile has."""
+    """Writes planes of TILES tiles (without blocks of zeros), their flags, and the numbers of blocks, outliers and violators per tile."""
     lane = tl.arange(0, TILES * 128)
     tile = tl.program_id(0) * TILES + lane // 128
     a0, a1, a2, a3, a4, a5, a6, a7, seen, far, spoilt = shuffled(
@@ -129,7 +129,7 @@ def _store_pair(out, pair, kept, inside, k: tl.constexpr):
 
 @triton.jit
 def compact(planes, flags, ends, counts, taken, blocks, tiles, TILES: tl.constexpr):
-    """The blocks that are not zero, one after another; planes and blocks as 32-bit words, `ends` the inclusive sums of `counts`."""
+    """Writes the blocks that are not zero one after another; planes and blocks are 32-bit words, `ends` the inclusive sums of `counts`."""
     lane = tl.arange(0, TILES * 64)
     tile = tl.program_id(0) * TILES + lane // 64
     inside = tile < tiles
@@ -150,7 +150,7 @@ def collect(
     item_tiles, piece_tiles, item_size, piece_size, nx, ny, nz, mx, sx, my, sy, mz, sz, limit, DIMENSIONS: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Residuals that are no codes, and places and bits of violators, in the order of the values."""
+    """Collects residuals that have no code, and places and bits of violators, in the order of the values."""
     tile = tl.program_id(0)
     far_count, bad_count = tl.load(outlier_counts + tile), tl.load(violator_counts + tile)
     if far_count + bad_count > 0:

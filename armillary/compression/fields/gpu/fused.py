@@ -1,4 +1,4 @@
-"""The fused rivals on a device: one kernel each, a second one where values are stored as they are; back through the shared sums."""
+"""The fused rivals on a device take one kernel each, and a second one where values are stored; the inverse goes through the shared sums."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class FzCoder:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> FzCoder | None:
-        """The coder of this pipeline, or None where it is another one."""
+        """Returns the coder of this pipeline, or None where it is another one."""
         return cls() if pipeline == Pipeline.named("fz-fused") else None
 
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
-        """The sections of each chunk that gets smaller, by its number."""
+        """Returns the sections of each chunk that gets smaller, by its number."""
         device, facts = flat.device, facts_of(jobs, flat.device)
         cuts = [_cut(job.grid) for job in jobs]
         tiles = [job.grid.size // cut.item * cut.item_tiles for job, cut in zip(jobs, cuts, strict=True)]
@@ -147,7 +147,7 @@ def _check_counts(
 
 
 def _edges(cut: Cut, items: int) -> np.ndarray:
-    """First tiles of all pieces of a chunk, and the end."""
+    """Returns first tiles of all pieces of a chunk, and the end."""
     starts = np.arange(items)[:, None] * cut.item_tiles + np.arange(cut.pieces)[None, :] * cut.piece_tiles
     return np.append(starts.reshape(-1), items * cut.item_tiles)
 
@@ -158,11 +158,11 @@ class CuszpCoder:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> CuszpCoder | None:
-        """The coder of this pipeline, or None where it is another one."""
+        """Returns the coder of this pipeline, or None where it is another one."""
         return cls() if pipeline == Pipeline.named("cuszp-fused") else None
 
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
-        """The sections of each chunk that gets smaller, by its number."""
+        """Returns the sections of each chunk that gets smaller, by its number."""
         device, facts = flat.device, facts_of(jobs, flat.device)
         blocks = [-(-job.grid.size // BLOCK) for job in jobs]
         programs = [triton.cdiv(n, BLOCKS) for n in blocks]

@@ -16,7 +16,10 @@ from .quantise_kernels import less, ones, rounded
 
 @triton.jit
 def sum_before(state, number, own, WINDOW: tl.constexpr):
-    """What the programs before `number` have in all; `state`: one int64 each, zero at first, then 4·sum + 1 (own) or + 2 (up to it)."""
+    """Returns the sum over the programs before `number`.
+
+    `state` has one int64 each, which is zero at first, then 4·sum + 1 (own) or 4·sum + 2 (up to it).
+    """
     own = own.to(tl.int64)
     tl.atomic_xchg(state + number, own * 4 + 1, sem="relaxed")
     total = own * 0
@@ -36,7 +39,7 @@ def sum_before(state, number, own, WINDOW: tl.constexpr):
 
 @triton.jit
 def _four_planes(merged, group, k: tl.constexpr):
-    """The flags of planes k to k + 3, 16 bits each."""
+    """Returns the flags of planes k to k + 3, 16 bits each."""
     wide = merged.to(tl.int64)
     bits = ((wide >> k) & 1) | (((wide >> (k + 1)) & 1) << 16) | (((wide >> (k + 2)) & 1) << 32) | (((wide >> (k + 3)) & 1) << 48)
     return tl.sum(bits << group.to(tl.int64), axis=0)
@@ -44,7 +47,7 @@ def _four_planes(merged, group, k: tl.constexpr):
 
 @triton.jit
 def _store_plane(out, words, kept, flags, group, start, k: tl.constexpr):
-    """Blocks of plane k that are not zero, from block `start` on; gives where the next plane's start."""
+    """Stores the blocks of plane k that are not zero, from block `start` on; returns where the next plane's blocks start."""
     bits = ((flags >> (16 * (k % 4))) & 0xFFFF).to(tl.int32)
     place = (start + ones(bits & ((1 << group) - 1))) * 8
     tl.store(out + place, (words & 0xFFFF).to(tl.uint16).to(tl.int16, bitcast=True), mask=((kept >> k) & 1) != 0)
@@ -62,7 +65,7 @@ def fz(
     x, facts, drawn, state, flags, blocks, counts, outliers, violators, tiles, item_tiles, piece_tiles, item_size, piece_size,
     nx, ny, nz, mx, sx, my, sy, mz, sz, DIMENSIONS: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """One tile: its flags, its blocks in their final place, and how many blocks, outliers and violators it has."""
+    """Codes one tile: its flags, its blocks in their final place, and the number of its blocks, outliers and violators."""
     tile = tl.atomic_add(drawn, 1, sem="relaxed")
     lane = tl.arange(0, 128)
     a0, a1, a2, a3, a4, a5, a6, a7, seen, far, spoilt = shuffled(
@@ -114,7 +117,7 @@ def _quantised(x, at, valid, eps, inverse, width):
 
 @triton.jit
 def _bits(v):
-    """How many bits `v` (uint32) takes."""
+    """Returns how many bits `v` (uint32) takes."""
     total = tl.zeros_like(v).to(tl.int32)
     high = v > 0xFFFF
     total += tl.where(high, 16, 0)
@@ -133,7 +136,7 @@ def _bits(v):
 
 @triton.jit
 def cuszp(x, facts, drawn, state, widths, words, totals, violators, size, blocks, BLOCKS: tl.constexpr, WINDOW: tl.constexpr):
-    """BLOCKS blocks of 32 values: their widths, their words in their final place, and how many words and violators they have."""
+    """Packs BLOCKS blocks of 32 values: widths, words in their final place, and the number of words and violators."""
     number = tl.atomic_add(drawn, 1, sem="relaxed")
     eps, inverse, width = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
     block = number * BLOCKS + tl.arange(0, BLOCKS)
@@ -161,7 +164,7 @@ def cuszp(x, facts, drawn, state, widths, words, totals, violators, size, blocks
 
 @triton.jit
 def cuszp_violators(x, facts, ends, counts, places, raw, size, BLOCK: tl.constexpr):
-    """Places and bits of violators, in the order of the values."""
+    """Writes places and bits of violators, in the order of the values."""
     number = tl.program_id(0)
     count = tl.load(counts + number)
     if count > 0:
@@ -176,7 +179,7 @@ def cuszp_violators(x, facts, ends, counts, places, raw, size, BLOCK: tl.constex
 
 @triton.jit
 def cuszp_values(widths, ends, words, out, step, size, blocks, BLOCKS: tl.constexpr):
-    """The values of BLOCKS blocks."""
+    """Restores the values of BLOCKS blocks."""
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
     inside = block < blocks
     lane = tl.arange(0, 32)

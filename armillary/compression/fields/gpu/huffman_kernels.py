@@ -12,7 +12,7 @@ from .quantise_kernels import residual
 def to_codes(
     x, facts, codes, outliers, violators, size, nx, ny, nz, mx, sx, my, sy, mz, sz, radius, DIMENSIONS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The codes of one tile of 2048 values, and how many outliers and violators it has."""
+    """Writes the codes of one tile of 2048 values, and counts its outliers and violators."""
     eps, inverse, width = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
     tile = tl.program_id(0)
     at = tile * 2048 + tl.arange(0, 2048)
@@ -42,7 +42,7 @@ def _entry(codes, entries, at, size):
 
 @triton.jit
 def count_words(codes, entries, sizes, size, CHUNK: tl.constexpr):
-    """32-bit words that each chunk takes."""
+    """Counts the 32-bit words that each chunk takes."""
     chunk = tl.program_id(0)
     bits = tl.sum(_entry(codes, entries, chunk * CHUNK + tl.arange(0, CHUNK), size) & 31, axis=0)
     tl.store(sizes + chunk, (bits + 31) // 32)
@@ -50,7 +50,7 @@ def count_words(codes, entries, sizes, size, CHUNK: tl.constexpr):
 
 @triton.jit
 def pack(codes, entries, starts, bits, size, LANES: tl.constexpr, EACH: tl.constexpr):
-    """The bits of one chunk, into words that are zero: a lane takes EACH codes from where the lanes before it end."""
+    """Writes the bits of one chunk into words that are zero: a lane takes EACH codes from where the lanes before it end."""
     chunk = tl.program_id(0)
     first = (chunk * LANES + tl.arange(0, LANES)) * EACH
     own = tl.zeros([LANES], tl.int32)
@@ -63,7 +63,7 @@ def pack(codes, entries, starts, bits, size, LANES: tl.constexpr, EACH: tl.const
     for k in range(EACH):
         entry = _entry(codes, entries, first + k, size)
         have += entry & 31
-        # In two steps: by 64 at once is not defined, and a lane that has nothing yet would ask for it.
+        # The shift is made in two steps, because a shift by 64 is not defined and a lane that has nothing yet would ask for it.
         held |= ((entry >> 5).to(tl.uint64) << (63 - have).to(tl.uint64)) << 1
         full = have >= 32
         tl.atomic_or(word, (held >> 32).to(tl.uint32).to(tl.int32, bitcast=True), mask=full, sem="relaxed")
@@ -75,7 +75,7 @@ def pack(codes, entries, starts, bits, size, LANES: tl.constexpr, EACH: tl.const
 
 @triton.jit
 def unpack(bits, starts, ends, firsts, counts, tables, look, longer, codes, wrong, chunks, LANES: tl.constexpr):
-    """The codes of LANES chunks, one a lane; `wrong` where a code is none or the words are not as many as the codes take."""
+    """Decodes LANES chunks, one per lane; sets `wrong` where bits are no code or the words are not as many as the codes take."""
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = lane < chunks
     begin = tl.load(starts + lane, mask=inside, other=0)

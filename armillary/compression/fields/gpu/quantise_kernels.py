@@ -15,19 +15,19 @@ EXACT = {"enable_fp_fusion": False}
 
 @triton.jit
 def divided(n, multiplier, shift):
-    """n // d for 0 ≤ n < 2^31, with `multiplier` and `shift` of `divisor(d)`."""
+    """Returns n // d for 0 ≤ n < 2^31, with `multiplier` and `shift` of `divisor(d)`."""
     return (tl.umulhi(n.to(tl.uint32) << 1, multiplier.to(tl.uint32)) >> shift).to(tl.int32)
 
 
 def divisor(d: int) -> tuple[int, int]:
-    """What `divided` takes: ⌈2^(31+s)/d⌉ and s = ⌈log2 d⌉; a product and a shift instead of a division."""
+    """Returns what `divided` takes: ⌈2^(31+s)/d⌉ and s = ⌈log2 d⌉; a product and a shift instead of a division."""
     shift = (d - 1).bit_length()
     return -(-(1 << (31 + shift)) // d), shift
 
 
 @triton.jit
 def rounded(value, inverse, WIDE: tl.constexpr):
-    """q, q as float64 and whether |q| is below the limit; q is 0 where it is not."""
+    """Returns q, q as float64 and whether |q| is below the limit; q is 0 where it is not."""
     v = value * inverse
     if WIDE:
         size = tl.abs(v)
@@ -48,20 +48,20 @@ def rounded(value, inverse, WIDE: tl.constexpr):
 
 @triton.jit
 def neighbour(x, at, there, inverse, WIDE: tl.constexpr):
-    """q of another point; 0 where there is none."""
+    """Returns q of another point; 0 where there is none."""
     q, _, _ = rounded(tl.load(x + at, mask=there, other=0.0).to(tl.float64), inverse, WIDE)
     return tl.where(there, q, 0)
 
 
 @triton.jit
 def less(a, b):
-    """a − b, which may wrap around."""
+    """Returns a − b, which may wrap around."""
     return tl.sub(a, b, sanitize_overflow=False)
 
 
 @triton.jit
 def residual(x, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, sz, DIMENSIONS: tl.constexpr, WIDE: tl.constexpr):
-    """The Lorenzo residual of the values at `at`, and whether they are violators; extents (…, nz, ny, nx)."""
+    """Returns the Lorenzo residual of the values at `at`, and whether they are violators; extents (…, nz, ny, nx)."""
     source = tl.load(x + at, mask=valid, other=0.0)
     value = source.to(tl.float64)
     q, r, inside = rounded(value, inverse, WIDE)
@@ -87,7 +87,7 @@ def residual(x, at, valid, eps, inverse, width, nx, ny, nz, mx, sx, my, sy, mz, 
 
 @triton.jit
 def spot(tile, item_tiles, piece_tiles, item_size, piece_size):
-    """Where the piece of a tile starts, how many values it has, and the tile's first value within it.
+    """Returns where the piece of a tile starts, how many values it has, and the tile's first value within it.
 
     Prediction starts anew in each piece, and a tile has values of one piece alone: items (of a batch) of pieces of tiles.
     """
@@ -100,7 +100,7 @@ def spot(tile, item_tiles, piece_tiles, item_size, piece_size):
 
 @triton.jit
 def ones(v):
-    """How many of the lowest 16 bits of `v` are set."""
+    """Returns how many of the lowest 16 bits of `v` are set."""
     v = v - ((v >> 1) & 0x5555)
     v = (v & 0x3333) + ((v >> 2) & 0x3333)
     v = (v + (v >> 4)) & 0x0F0F

@@ -39,7 +39,7 @@ class SpeedCoder:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> SpeedCoder | None:
-        """The coder of this pipeline, or None where it is another one."""
+        """Returns the coder of this pipeline, or None where it is another one."""
         stages = [node.stage for node in pipeline.nodes]
         if [stage.name for stage in stages] != ["range", "lorenzo", "bitshuffle", "zero-blocks"]:
             return None
@@ -48,7 +48,7 @@ class SpeedCoder:
         return cls(radius, centre) if plain == pipeline else None
 
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
-        """The sections of each chunk that gets smaller, by its number."""
+        """Returns the sections of each chunk that gets smaller, by its number."""
         return _Encoded(flat, head, jobs, self.radius, self.centre).sections()
 
     def decode(self, head: Head, tasks: Sequence[Task], where: str | None) -> None:
@@ -87,7 +87,7 @@ class _Encoded:
         self.ends = self.counts.cumsum(1)
 
     def sections(self) -> dict[int, list[Piece]]:
-        """Pieces of every job that the pipeline makes smaller, by chunk."""
+        """Returns the pieces of every job that the pipeline makes smaller, by chunk."""
         last = torch.tensor([here.stop - 1 for here in self.tiles])
         ends = self.ends[:, last.to(self.flat.device)].cpu().numpy()
         firsts = np.concatenate([np.zeros((3, 1), np.int64), ends[:, :-1]], axis=1)
@@ -154,7 +154,7 @@ class _Decoding:
         self.residuals = Residuals(self.grid, Cut(self.grid.size, self.grid.size), task.out, radius, where)
 
     def facts(self) -> Any:
-        """The bound and how many codes there are, as six words."""
+        """Returns the bound and how many codes there are, as six words."""
         return torch.cat([self.bound[1], self.count[1]])
 
     def prepare(self, words: np.ndarray) -> None:
@@ -165,7 +165,7 @@ class _Decoding:
         self.residuals.take(self.outliers, self.places, self.raw, float(eps), wide != 0.0)
 
     def count_blocks(self) -> Any:
-        """How many blocks the flags ask for."""
+        """Counts the blocks that the flags ask for."""
         self.counts = torch.empty(self.grid.tiles, dtype=torch.int32, device=self.flags.device)
         decode.count_blocks[(triton.cdiv(self.grid.tiles, 64),)](self.flags, self.counts, self.grid.tiles, TILES=64)
         self.ends = self.counts.cumsum(0)
@@ -177,7 +177,7 @@ class _Decoding:
             raise InputError(f"zero blocks: found {self.blocks.numel()} words; the flags ask for {found * 8}", where=self.where)
 
     def fill(self) -> Any:
-        """The residuals, and what they have no code for."""
+        """Fills in the residuals, and those that have no code."""
         decode.to_residuals[(triton.cdiv(self.grid.tiles, TILES),)](
             self.flags, self.ends, self.counts, self.blocks, self.residuals.sums, self.residuals.zeros, self.grid.tiles, *self.grid.whole,
             self.radius, self.centre, TILES=TILES, num_warps=WARPS,

@@ -71,7 +71,7 @@ class Residuals:
         self.zeros = torch.empty(self.tiles, dtype=torch.int32, device=self.out.device)
 
     def gaps(self) -> Any:
-        """How many codes are zero, and the last place of a violator: what the host has to look at once `sums` and `zeros` are filled."""
+        """Returns the number of zero codes and the last place of a violator, which the host checks once `sums` and `zeros` are filled."""
         self.ends = self.zeros.cumsum(0)
         self.places = self.places.to(torch.int64) & 0xFFFFFFFF
         last = self.places.max() if self.places.numel() else torch.zeros_like(self.ends[-1])
@@ -86,7 +86,7 @@ class Residuals:
             raise InputError(f"raw values: found a place {last}; expected places below {self.grid.size}", where=self.where)
 
     def values(self) -> None:
-        """Outliers, prefix sums along each axis, and the violators' own bits."""
+        """Puts in the outliers, sums along each axis, and puts in the violators' own bits."""
         grid, sums, cut = self.grid, self.sums, self.cut
         if self.outliers.numel():
             decode.insert[(self.tiles,)](sums, self.ends, self.zeros, self.outliers, *cut.facts, self.radius, num_warps=8)

@@ -1,1 +1,1 @@
-"""Stages put together, the container that they write, and arrays to bytes and back."""
+"""Pipelines of stages, the container that they write, and how arrays become bytes and come back."""

@@ -1,4 +1,4 @@
-"""What every compressor of this arena has in common: an array and an absolute bound to bytes, and bytes alone back to the array."""
+"""The methods that every compressor of this arena has: it packs an array within an absolute bound, and unpacks it from the bytes alone."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class Compressor(Technique):
     lossless: ClassVar[bool] = False
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """Everything that is needed to get `x` back with |x − x'| ≤ eps."""
+        """Returns everything that is needed to get `x` back with |x − x'| ≤ eps."""
         raise NotImplementedError
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array, from the bytes alone."""
+        """Returns the array, from the bytes alone."""
         raise NotImplementedError
 
 
 def peer(package: str) -> Any:
-    """A peer's package, or an InputError that says how to get it."""
+    """Imports a peer's package, or raises an InputError that says how to get it."""
     if find_spec(package) is None:
         raise InputError(f'this technique needs the package {package}; install "armillary[bench]"')
     return import_module(package)
 
 
 def with_shape(x: np.ndarray, payload: bytes) -> bytes:
-    """A payload behind the dtype and shape of its array: for libraries whose streams do not say."""
+    """Puts the dtype and shape of an array in front of its payload, for libraries whose streams do not hold them."""
     return struct.pack(f"<BB{x.ndim}Q", _DTYPES.index(x.dtype), x.ndim, *x.shape) + payload
 
 
 def shape_and_payload(data: bytes) -> tuple[np.dtype, tuple[int, ...], bytes]:
-    """What `with_shape` put together."""
+    """Takes apart what `with_shape` put together."""
     if len(data) < 2 or data[0] >= len(_DTYPES) or not 1 <= data[1] <= 4 or len(data) < 2 + 8 * data[1]:
         raise InputError("found no dtype and shape before the payload")
     shape = struct.unpack_from(f"<{data[1]}Q", data, 2)

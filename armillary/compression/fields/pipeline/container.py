@@ -1,9 +1,9 @@
-"""`.fzm`: a file that says by itself how to get the array back, and notices when a byte of it is not what it was.
+"""A `.fzm` file describes by itself how the array is restored, and a changed byte in it is noticed.
 
 Layout, all numbers little-endian: magic `ARMFZ1`; then the file's head and, for each chunk, a head with the chunk's sections after it.
 A head is u32 length, u32 CRC-32C of length and text, JSON. The file's head: dtype, shape, mode, bound, span, chunk_bytes, pipeline
 (stages with versions and configuration). A chunk's head: method (`pipeline`, `constant` or `store`) and sections as [name, dtype,
-bytes, CRC-32C], in their order. Nothing is allocated from a number here before it is held against the size of the file.
+bytes, CRC-32C], in their order. Nothing is allocated from a number here before it is compared with the size of the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = struct.Struct("<II")
 DTYPES = ("<f4", "<f8")
 SECTION_DTYPES = ("<f4", "<f8", "<u2", "<u4", "<i4", "<i8", "|u1")
 METHODS = ("pipeline", "constant", "store")
-#: The most that one chunk may be, and the least that its head takes: what bounds the array that a short file can claim.
+#: The most bytes of one chunk and the least of its head, which together bound the array that a short file can claim.
 MOST_CHUNK_BYTES = 1 << 30
 LEAST_CHUNK_HEAD = HEAD.size + 20
 MOST_HEAD = 1 << 20
@@ -35,7 +35,7 @@ MOST_HEAD = 1 << 20
 
 @dataclass(frozen=True)
 class Head:
-    """What is true of the whole array."""
+    """The facts about the whole array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Head:
     pipeline: Pipeline
 
     def pack(self) -> bytes:
-        """The start of a file."""
+        """Returns the first bytes of a file."""
         return MAGIC + _head({
             "dtype": self.dtype.str, "shape": list(self.shape), "mode": self.mode, "bound": self.bound,
             "span": None if self.span is None else list(self.span), "chunk_bytes": self.chunk_bytes, "pipeline": self.pipeline.to_json(),
@@ -69,7 +69,7 @@ class Section:
 
 
 def extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """A shape of up to four dimensions as (batch, z, y, x)."""
+    """Returns a shape of up to four dimensions as (batch, z, y, x)."""
     if len(shape) > 4:
         raise InputError(f"found {len(shape)} dimensions; expected 1 to 4")
     b, z, y, x = (1,) * (4 - len(shape)) + tuple(shape)
@@ -77,7 +77,7 @@ def extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def chunk_plan(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> list[tuple[int, tuple[int, int, int, int]]]:
-    """Contiguous chunks along the slowest axis, none above `chunk_bytes` unless one slice is."""
+    """Returns contiguous chunks along the slowest axis, none above `chunk_bytes` unless one slice is."""
     b, z, y, x = extents(shape)
     if 0 in (b, z, y, x):
         return []
@@ -102,19 +102,19 @@ def chunk_plan(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> list[
 
 
 def pack_chunk(method: str, sections: dict[str, np.ndarray]) -> bytes:
-    """One chunk: its head and its sections."""
+    """Returns one chunk: its head and its sections."""
     parts = [np.ascontiguousarray(array).view(np.uint8).data if array.size else memoryview(b"") for array in sections.values()]
     listed = [Section(name, array.dtype, len(part), crc32c(part)) for (name, array), part in zip(sections.items(), parts, strict=True)]
     return b"".join([chunk_head(method, listed), *parts])
 
 
 def chunk_head(method: str, sections: Sequence[Section]) -> bytes:
-    """What comes before a chunk's sections."""
+    """Returns the bytes before a chunk's sections."""
     return _head({"method": method, "sections": [[s.name, s.dtype.str, s.size, s.checksum] for s in sections]})
 
 
 def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, int]:
-    """The head of a file and where its first chunk starts."""
+    """Returns the head of a file and where its first chunk starts."""
     if bytes(buffer[: len(MAGIC)]) != MAGIC:
         raise InputError(f"found {bytes(buffer[: len(MAGIC)])!r}; expected a file that starts with {MAGIC!r}", where=where)
     facts, end = _read(buffer, len(MAGIC), where)
@@ -150,21 +150,21 @@ def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, in
 
 
 def read_chunk(buffer: memoryview, start: int, *, where: str | None = None) -> tuple[str, dict[str, np.ndarray], int]:
-    """A chunk's method, its sections and where the next chunk starts; copies, checksums held."""
+    """Returns a chunk's method, its sections as copies, and where the next chunk starts; checksums are compared."""
     method, listed, at = read_chunk_head(buffer, start, where=where)
     sections = {}
     for section in listed:
         part = buffer[at : at + section.size]
         if crc32c(part) != section.checksum:
             raise damaged(section, where)
-        # A copy: kernels want aligned arrays, and sections start anywhere.
+        # Sections are copied, because kernels want aligned arrays and sections start anywhere.
         sections[section.name] = np.frombuffer(part, section.dtype).copy()
         at += section.size
     return method, sections, at
 
 
 def read_chunk_head(buffer: memoryview, start: int, *, where: str | None = None) -> tuple[str, list[Section], int]:
-    """A chunk's method, what its sections are, and where the first one starts; they lie within the file, one after another."""
+    """Returns a chunk's method, what its sections are, and where the first one starts; they lie within the file, one after another."""
     facts, first = _read(buffer, start, where)
     method, listed = facts.get("method"), facts.get("sections")
     if method not in METHODS or not isinstance(listed, list) or len(listed) > 256:
@@ -183,7 +183,7 @@ def read_chunk_head(buffer: memoryview, start: int, *, where: str | None = None)
 
 
 def damaged(section: Section, where: str | None = None) -> InputError:
-    """What to say of a section whose bytes are not those that were written."""
+    """Returns the error for a section whose bytes are not those that were written."""
     return InputError(f"section {section.name}: its CRC-32C does not match; the file was damaged", where=where)
 
 

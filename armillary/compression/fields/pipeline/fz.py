@@ -1,4 +1,4 @@
-"""Arrays to bytes within an error bound, and back.
+"""Compresses arrays to bytes within an error bound, and restores them.
 
     data = compress(x, bound=1e-3, mode="rel", pipeline="quality")
     y = decompress(data)                         # |x − y| ≤ 1e-3·(max − min) for every value; NaN and infinities bit for bit
@@ -39,7 +39,7 @@ def compress(
     threads: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> bytes:
-    """`x` (float32 or float64, 1 to 4 dimensions; NumPy, CuPy or PyTorch) as the bytes of a `.fzm` file.
+    """Returns `x` (float32 or float64, 1 to 4 dimensions; NumPy, CuPy or PyTorch) as the bytes of a `.fzm` file.
 
     mode abs: |x − x'| ≤ bound; rel: ≤ bound·(max − min) of the finite values; pw_rel: ≤ bound·|x|; psnr: the bound is a PSNR in dB
     to reach.
@@ -59,7 +59,10 @@ def compress(
 
 
 def decompress(data: bytes | bytearray | memoryview, *, like: Any = None, threads: int | None = None, where: str | None = None) -> Any:
-    """The array in the bytes of a `.fzm` file: NumPy, or of the kind and on the device of `like`. A damaged file is an InputError."""
+    """Returns the array in the bytes of a `.fzm` file: NumPy, or of the kind and on the device of `like`.
+
+    A damaged file is an InputError.
+    """
     buffer = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
     head, at = read_head(buffer, where=where)
     if gpu.ready(like) and gpu.covers(head.mode, head.pipeline):
@@ -145,7 +148,7 @@ def compress_stream(
 
 
 def encode_chunk(head: Head, data: np.ndarray, shape: tuple[int, int, int, int], own: tuple[float, float], threads: int) -> bytes:
-    """One chunk as bytes: constant, by the pipeline, or stored where that would be no smaller."""
+    """Returns one chunk as bytes: constant, by the pipeline, or stored where that would be no smaller."""
     if own[0] == own[1] and bool(np.all(data == data[0])):
         return pack_chunk("constant", {"value": data[:1]})
     eps = absolute_bound(head.mode, head.bound, head.span or own)
@@ -193,7 +196,7 @@ def decode_chunk(
 
 
 def violators(x: np.ndarray, back: np.ndarray, mode: str, eps: float) -> np.ndarray:
-    """Places (uint32) where `back` is not within the bound of `x`, compared in float64, or not bit for bit where x is not finite."""
+    """Returns places (uint32) where `back` is not within the bound of `x` in float64, or differs in a bit where x is not finite."""
     with np.errstate(all="ignore"):
         wide = x.astype(np.float64)
         allowed = eps * np.abs(wide) if mode == "pw_rel" else eps
@@ -204,7 +207,7 @@ def violators(x: np.ndarray, back: np.ndarray, mode: str, eps: float) -> np.ndar
 
 
 def bound_for_psnr(x: np.ndarray, target: float, pipeline: Pipeline, span: tuple[float, float], threads: int = 1) -> float:
-    """The absolute bound that reaches `target` dB, by at most eight trials on a sample of 2 % of the slowest axis.
+    """Returns the absolute bound that reaches `target` dB, by at most eight trials on a sample of 2 % of the slowest axis.
 
     Starts from a uniform error, whose mean square is ε²/3, and halves an interval of two octaves around it; the largest bound that
     kept the target is taken.
@@ -235,7 +238,7 @@ def bound_for_psnr(x: np.ndarray, target: float, pipeline: Pipeline, span: tuple
 
 
 def checked_array(x: Any) -> np.ndarray:
-    """`x` on the host, contiguous and little-endian, or an InputError that says what it is instead."""
+    """Returns `x` on the host, contiguous and little-endian, or an InputError that says what it is instead."""
     from armillary.arrays import kind_of, to_host
 
     array = x if isinstance(x, np.ndarray) else to_host(x) if kind_of(x) != "numpy" else np.asarray(x)
@@ -275,7 +278,7 @@ def _joined(spans: list[tuple[float, float]]) -> tuple[float, float] | None:
 
 
 def _sample(x: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
-    # Whole slices of the slowest axis, three runs of neighbours, so that prediction meets what it will meet.
+    # The sample is three runs of neighbouring slices of the slowest axis, so that prediction works as on the whole.
     axis = next((i for i, n in enumerate(shape) if n > 1), 3)
     slices = x.reshape(shape[axis], -1)
     run = max(1, math.ceil(slices.shape[0] * SAMPLE / 3), min(slices.shape[0], 9) if axis < 3 else min(slices.shape[0], 4096))

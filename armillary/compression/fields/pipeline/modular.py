@@ -1,4 +1,4 @@
-"""Compressors put together from modules: what the pipelines of the same parts share.
+"""Compressors that are made of modules; this is what the pipelines of the same parts share.
 
 An error-bounded compressor is a chain: it normalises the bound, predicts and quantises, counts, codes, and may add a second lossless
 pass. Each link is a stage with one interface, so a pipeline for one data set is one line.
@@ -16,14 +16,14 @@ class Modular(Compressor):
     """A compressor that is a pipeline of stages."""
 
     def stages(self) -> str:
-        """The pipeline as a string of stages."""
+        """Returns the pipeline as a string of stages."""
         raise NotImplementedError
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """A `.fzm` file."""
+        """Returns A `.fzm` file."""
         return compress(x, eps, "abs", self.stages(), threads=threads)
 
     def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """The array."""
+        """Returns the array."""
         found: np.ndarray = decompress(data, threads=threads)
         return found

@@ -1,4 +1,4 @@
-"""Stages put together: from a list, as a graph, from TOML, from a string.
+"""Pipelines are made of stages: from a list, as a graph, from TOML or from a string.
 
     Pipeline([Range(), Lorenzo(), Histogram(), Huffman()])
     Pipeline().add(Range()).add(Lorenzo(), after="range").add(Bitshuffle(), after="lorenzo", port="codes")
@@ -6,7 +6,7 @@
     Pipeline.from_toml('[[stage]]\ntype = "range"\n[[stage]]\ntype = "lorenzo"\ninput = "range"\nradius = 256')
 
 A stage's inputs come from where it is told (`after`, `port`; `input = "node.port"` in TOML), else from the nearest stage before it that
-has an output of that name. What is wrong with a pipeline is said when it is built.
+has an output of that name. A pipeline is checked when it is built.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Node:
-    """A stage in a pipeline, under its name there, and where each of its inputs comes from: port to (node, port)."""
+    """A stage in a pipeline, with its name there and the source of each of its inputs: port to (node, port)."""
 
     name: str
     stage: Stage
@@ -47,7 +47,7 @@ class Node:
 
 
 class Pipeline:
-    """Stages in an order in which each finds its inputs; `forward` gives sections, `inverse` the array back."""
+    """Stages in an order in which each finds its inputs; `forward` gives sections, and `inverse` restores the array."""
 
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self.nodes: list[Node] = []
@@ -55,7 +55,7 @@ class Pipeline:
             self.add(stage)
 
     def add(self, stage: Stage, *, after: str | Sequence[str] | None = None, port: str | None = None, name: str | None = None) -> Pipeline:
-        """Adds a stage after the stage named `after` (its output `port` where that is not plain); gives the pipeline itself."""
+        """Adds a stage after the stage named `after` (behind its output `port` where there are several); returns the pipeline itself."""
         if not isinstance(stage, Stage):
             raise InputError(f"pipeline: found {type(stage).__name__}; expected a Stage")
         stage.check()
@@ -106,14 +106,14 @@ class Pipeline:
 
     @classmethod
     def named(cls, name: str) -> Pipeline:
-        """One of the named pipelines: default, quality, speed and the fused rivals."""
+        """Returns one of the named pipelines: default, quality, speed and the fused rivals."""
         if name not in NAMED:
             raise unknown("pipeline", name, NAMED)
         return cls.from_string(NAMED[name])
 
     @classmethod
     def of(cls, pipeline: Pipeline | str, mode: str = "abs") -> Pipeline:
-        """A pipeline from what a person gives: itself, a name, or a string of stages; for pw_rel a named one takes `log` first."""
+        """Returns a pipeline from what a person gives: itself, a name, or a string of stages; for pw_rel a named one takes `log` first."""
         if isinstance(pipeline, Pipeline):
             return pipeline
         if pipeline in NAMED:
@@ -174,7 +174,7 @@ class Pipeline:
         return made
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The pipeline as plain data, for the container's header."""
+        """Returns the pipeline as plain data, for the container's header."""
         return [
             {
                 "name": n.name,
@@ -188,7 +188,7 @@ class Pipeline:
 
     @classmethod
     def from_json(cls, nodes: Any, *, where: str | None = None) -> Pipeline:
-        """The pipeline of a header, every part of it checked."""
+        """Returns the pipeline of a header, every part of it checked."""
         if not isinstance(nodes, list) or not 0 < len(nodes) <= 64:
             raise InputError("pipeline: expected a list of 1 to 64 stages", where=where)
         made = cls()
@@ -242,7 +242,7 @@ class Pipeline:
             raise InputError(f"pipeline: found {self}; expected `range`, then a stage that quantises")
 
     def forward(self, ctx: Context, data: np.ndarray) -> dict[str, np.ndarray]:
-        """Sections by name (`stage.port`): every output that no stage took, and those that are always stored."""
+        """Returns sections by name (`stage.port`): every output that no stage took, and those that are always stored."""
         values: dict[tuple[str, str], np.ndarray] = {(SOURCE, "data"): data}
         last = self._last_uses()
         plain = [node for node in self.nodes if not node.stage.every_port]
@@ -260,7 +260,7 @@ class Pipeline:
         return sections
 
     def inverse(self, ctx: Context, sections: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The array, flat, from its sections."""
+        """Returns the array, flat, from its sections."""
         found = dict(sections)
         plain = [node for node in self.nodes if not node.stage.every_port]
         for node in reversed(self.nodes[len(plain) :]):
@@ -309,7 +309,7 @@ def _node_of(ref: str, names: Sequence[str]) -> str:
 
 
 def _call(text: str) -> tuple[str, dict[str, Any]]:
-    """`name(3, key=value)` without evaluating anything but literals."""
+    """Parses `name(3, key=value)` without evaluating anything but literals."""
     name, bracket, rest = text.partition("(")
     name = name.strip()
     if not bracket:

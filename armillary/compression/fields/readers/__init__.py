@@ -1,1 +1,1 @@
-"""Fields from files."""
+"""Readers of fields in files."""

@@ -1,7 +1,7 @@
-"""Fields from files: raw little-endian numbers, `.npy`, HDF5 and NetCDF-4 datasets, Zarr arrays.
+"""Reads fields from files: raw little-endian numbers, `.npy`, HDF5 and NetCDF-4 datasets, Zarr arrays.
 
-Raw files carry their extents in the name (`CLDHGH_1_1800_3600.f32`: the trailing integers, slowest first) or are told. Nothing is
-allocated before the extents are held against the file's size.
+Raw files carry their extents in the name (`CLDHGH_1_1800_3600.f32`: the trailing integers, slowest first), or the caller gives them.
+Nothing is allocated before the extents are compared with the file's size.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ HDF5 = (".h5", ".hdf5", ".he5", ".nc", ".nc4")
 
 
 def read_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dataset: str | None = None) -> np.ndarray:
-    """The array in a file; float32 or float64, 1 to 4 dimensions. `file.h5:/path` names a dataset, as `dataset` does."""
+    """Reads the array in a file: float32 or float64, 1 to 4 dimensions. `file.h5:/path` names a dataset, as `dataset` does."""
     return np.ascontiguousarray(open_field(path, shape, dataset)[...])
 
 
 def open_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dataset: str | None = None) -> Any:
-    """The same, not yet read: something with shape, dtype and slices, for `compress_stream`."""
+    """Opens the array in a file without reading it: an object with shape, dtype and slices, for `compress_stream`."""
     text = str(path)
     if dataset is None and ":" in text and not Path(text).exists():
         text, _, dataset = text.rpartition(":")
@@ -58,7 +58,7 @@ def open_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dat
 
 
 def dimensions_in_name(name: str) -> tuple[int, ...] | None:
-    """The trailing integers of a file's name, slowest first, leading ones left out; None where there is none."""
+    """Returns the trailing integers of a file's name, slowest first, leading ones left out; None where there is none."""
     found = re.search(r"(?:(?<=[_\-.x])|^)(\d+(?:[_x]\d+)*)$", Path(name).stem)
     if found is None:
         return None
@@ -84,7 +84,7 @@ def _raw(file: Path, dtype: str, shape: tuple[int, ...] | None) -> np.ndarray:
     if known is None:
         known = (size // np.dtype(dtype).itemsize,)
     elif shape is None and math.prod(known) * np.dtype(dtype).itemsize != size:
-        # A trailing number that is no extent (a time step): as the integers from some place on, if these fit.
+        # One of the first numbers may be no extent but a time step, so the integers behind it are taken if they fit.
         known = next((known[i:] for i in range(1, len(known)) if math.prod(known[i:]) * np.dtype(dtype).itemsize == size), known)
     need = math.prod(known) * np.dtype(dtype).itemsize
     if need != size or not size:

@@ -1,12 +1,14 @@
-"""`bitshuffle` and `zero-blocks`, the encoder of FZ-GPU (HPDC 2023): bits of equal weight together, then nothing for blocks of zeros.
+"""The stages `bitshuffle` and `zero-blocks` are the encoder of FZ-GPU (HPDC 2023).
+
+They put bits of equal weight together and then store nothing for blocks of zeros.
 
 Small residuals have zeros in their upper bits. Codes become sign-magnitude by zigzag (0, −1, 1, −2 … to 0, 1, 2, 3 …), so that residual
 0 is all zeros, and bit planes of smooth data are long runs of zeros.
 
 Layout. `planes`: uint16, tiles of 2048 codes (the last one filled with residual 0). Within a tile: 16 planes, from the lowest bit;
 within a plane 16 blocks of 8 words; block g covers codes 128·g to 128·g + 127 of the tile, and bit j of its word w belongs to code
-128·g + 8·j + w. `count`: one int64, the codes. `flags`: bytes, one bit a block in that order, lowest bit first, set where the block is
-not all zeros: 32 bytes a tile. `blocks`: uint16, the blocks that are not, one after another.
+128·g + 8·j + w. `count`: one int64, the number of codes. `flags`: bytes, one bit per block in that order, lowest bit first, set where the
+block is not all zeros: 32 bytes per tile. `blocks`: uint16, the blocks that are not all zeros, one after another.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _GROUP = 128
 
 @dataclass(frozen=True)
 class Bitshuffle(Stage):
-    """Zigzag and a transpose of 16 by 16 bits, tile by tile."""
+    """Applies zigzag and transposes 16 by 16 bits, tile by tile."""
 
     centre: int = parameter(512, "the code of residual 0", range=(0, 65535))
 
@@ -38,14 +40,14 @@ class Bitshuffle(Stage):
     outputs = (Port("planes", "words"), Port("count", "ints"))
 
     def forward(self, ctx: Context, *, codes: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Bit planes."""
+        """Returns bit planes."""
         tiles = -(-codes.size // TILE)
         planes = np.empty(tiles * TILE, np.uint16)
         each(lambda a, b: _shuffle(codes, planes, a, b, self.centre), shares(tiles, ctx.threads), ctx.threads)
         return {"planes": planes, "count": np.array([codes.size], np.int64)}
 
     def inverse(self, ctx: Context, *, planes: np.ndarray, count: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The codes."""
+        """Returns the codes."""
         if (
             count.dtype != np.int64
             or count.size != 1
@@ -68,7 +70,7 @@ class ZeroBlocks(Stage):
     outputs = (Port("flags", "bytes"), Port("blocks", "words"))
 
     def forward(self, ctx: Context, *, planes: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Flags and the blocks that are not zero."""
+        """Returns flags and the blocks that are not zero."""
         count = planes.size // BLOCK
         flags = np.zeros(-(-count // 8), np.uint8)
         parts = pieces(count, _GROUP * PLANES * PLANES)
@@ -76,7 +78,7 @@ class ZeroBlocks(Stage):
         return {"flags": flags, "blocks": np.concatenate(blocks) if blocks else np.zeros(0, np.uint16)}
 
     def inverse(self, ctx: Context, *, flags: np.ndarray, blocks: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The planes."""
+        """Returns the planes."""
         if flags.dtype != np.uint8 or blocks.dtype != np.uint16 or flags.size > 32 * (ctx.size // TILE + 1):
             raise InputError(f"zero blocks: found {flags.size} bytes of flags for {ctx.size} values")
         parts = pieces(flags.size, _GROUP * 32)
@@ -99,7 +101,7 @@ def _swap(low, high, shift, mask):
 
 @loop
 def transpose(work):
-    """Bits of 16 rows of words, in place: bit p of row j becomes bit j of row p, in every lane."""
+    """Transposes the bits of 16 rows of words in place: bit p of row j becomes bit j of row p, in every lane."""
     for j in range(8):
         _swap(work[j], work[j + 8], np.uint16(8), np.uint16(0x00FF))
     for j in (0, 1, 2, 3, 8, 9, 10, 11):
@@ -112,7 +114,7 @@ def transpose(work):
 
 @loop
 def spread(tile, work):
-    """2048 words to 16 rows of 128: eight words at a time, so that a block of a plane is 128 neighbours. Both as uint64."""
+    """Deals 2048 words to 16 rows of 128, eight words at a time, so that a block of a plane is 128 neighbours. Both are uint64."""
     for g in range(PLANES):
         for j in range(PLANES):
             work[j, 2 * g] = tile[32 * g + 2 * j]
@@ -121,7 +123,7 @@ def spread(tile, work):
 
 @loop
 def gather(work, tile):
-    """What `spread` took apart."""
+    """Undoes `spread`."""
     for g in range(PLANES):
         for j in range(PLANES):
             tile[32 * g + 2 * j] = work[j, 2 * g]

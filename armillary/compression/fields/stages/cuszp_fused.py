@@ -1,11 +1,10 @@
-"""`cuszp-fused`: quantise, difference and pack to a fixed width in one kernel, block by block of 32 values; a rival of the modular
-pipelines.
+"""The stage `cuszp-fused` quantises, differences and packs blocks of 32 values to a fixed width in one kernel.
 
-cuSZp: An Ultra-Fast GPU Error-Bounded Lossy Compression Framework with Optimized End-to-End Performance, SC 2023; here for CPUs, with
-the guarantee of this arena.
+It is a rival of the modular pipelines. cuSZp: An Ultra-Fast GPU Error-Bounded Lossy Compression Framework with Optimized End-to-End
+Performance, SC 2023; here it is for CPUs, with the guarantee of this arena.
 
-Layout. `widths`: one byte a block of 32 values in C order: bits of its largest |difference|, 0 for a block of zeros, which is all it
-costs. `words`: uint32; for each other block first the signs (bit i set where value i is negative), then one word a bit plane from the
+Layout. `widths`: one byte per block of 32 values in C order: bits of its largest |difference|, 0 for a block of zeros, which is all it
+costs. `words`: uint32; for each other block first the signs (bit i set where value i is negative), then one word per bit plane from the
 lowest. The first difference of a block is against 0. `raw_index`, `raw`: as in `lorenzo`; |q| ≥ 2^30 is raw.
 """
 
@@ -29,14 +28,14 @@ _PIECE = 1 << 12
 
 @dataclass(frozen=True)
 class CuszpFusedStage(Stage):
-    """Blocks of 32 values to the width of their largest difference."""
+    """Packs blocks of 32 values to the width of their largest difference."""
 
     name = "cuszp-fused"
     inputs = (Port("data", "float"), Port("bound", "float64"))
     outputs = (Port("widths", "bytes"), Port("words", "words"), Port("raw_index", "index"), Port("raw", "float"))
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Widths, words and what is none."""
+        """Returns widths, words and violators."""
         eps = float(bound[0])
         found = each(lambda a, b: _encode(data, a, b, eps, 0.5 / eps), pieces(-(-data.size // BLOCK), _PIECE), ctx.threads)
         widths, words, index, raw = (np.concatenate([f[i] for f in found]) for i in range(4))
@@ -45,7 +44,7 @@ class CuszpFusedStage(Stage):
     def inverse(  # type: ignore[override]
         self, ctx: Context, *, widths: np.ndarray, words: np.ndarray, raw_index: np.ndarray, raw: np.ndarray, bound: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """The values, within the bound."""
+        """Returns the values, within the bound."""
         check_raw(ctx, raw_index, raw)
         blocks = -(-ctx.size // BLOCK)
         if widths.dtype != np.uint8 or widths.size != blocks or words.dtype != np.uint32 or (widths.size and int(widths.max()) > 32):

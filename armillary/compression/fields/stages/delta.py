@@ -1,6 +1,6 @@
-"""`none` and `delta`: quantise without prediction, then difference along the order of the values; for particles.
+"""The stages `none` and `delta` quantise without prediction and then take differences in the order of the values; they suit particles.
 
-Layout. `none`: `quants`, int32 (int64 where `quantise.wide`), one a value; `raw_index` and `raw` as in `lorenzo`. `delta`: `codes` and
+Layout. `none`: `quants`, int32 (int64 where `quantise.wide`), one per value; `raw_index` and `raw` as in `lorenzo`. `delta`: `codes` and
 `outliers` as in `lorenzo`, the residual being the difference to the value before, 0 before the first.
 """
 
@@ -22,14 +22,14 @@ from .stage import Context, Port, Stage
 
 @dataclass(frozen=True)
 class Quantise(Stage):
-    """Quantised values as they are."""
+    """Quantises values without prediction."""
 
     name = "none"
     inputs = (Port("data", "float"), Port("bound", "float64"))
     outputs = (Port("quants", "ints"), Port("raw_index", "index"), Port("raw", "float"))
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Quantised values and violators."""
+        """Returns quantised values and violators."""
         eps = float(bound[0])
         integer, limit = (np.int64, WIDE) if wide(bound) else (np.int32, NARROW)
         quants = np.empty(data.size, integer)
@@ -42,7 +42,7 @@ class Quantise(Stage):
     def inverse(  # type: ignore[override]
         self, ctx: Context, *, quants: np.ndarray, raw_index: np.ndarray, raw: np.ndarray, bound: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """The values, within the bound."""
+        """Returns the values, within the bound."""
         check_raw(ctx, raw_index, raw)
         if quants.size != ctx.size:
             raise InputError(f"quants: found {quants.size}; expected {ctx.size}")
@@ -54,7 +54,7 @@ class Quantise(Stage):
 
 @dataclass(frozen=True)
 class Delta(Stage):
-    """Differences of quantised values in their order."""
+    """Takes differences of quantised values in their order."""
 
     radius: int = parameter(512, "differences below it are codes, others outliers", range=(2, 32768))
 
@@ -63,7 +63,7 @@ class Delta(Stage):
     outputs = (Port("codes", "codes"), Port("outliers", "ints"))
 
     def forward(self, ctx: Context, *, quants: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Codes, and differences that are none."""
+        """Returns codes, and the differences that have no code."""
         with np.errstate(over="ignore"):
             d = np.diff(quants, prepend=quants.dtype.type(0))
         inside = (d > -self.radius) & (d < self.radius)
@@ -71,7 +71,7 @@ class Delta(Stage):
         return {"codes": codes, "outliers": d[~inside]}
 
     def inverse(self, ctx: Context, *, codes: np.ndarray, outliers: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The quantised values."""
+        """Returns the quantised values."""
         d = codes.astype(outliers.dtype) - outliers.dtype.type(self.radius)
         zeros = np.flatnonzero(codes == 0)
         if zeros.size != outliers.size:

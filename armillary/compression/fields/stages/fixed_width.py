@@ -1,7 +1,7 @@
-"""`fixed-width`: 32 codes at a time, in as many bits as the largest of them needs (as cuSZp packs, SC 2023).
+"""The stage `fixed-width` packs 32 codes at a time in as many bits as the largest of them needs (as cuSZp does, SC 2023).
 
-Layout. Codes become zigzag residuals. `widths`: one byte a block of 32 codes (the last one filled with residual 0): the bits of its
-largest, 0 for none. `words`: uint32, one a bit plane from the lowest, bit i from code i. `count`: one int64, the codes.
+Layout. Codes become zigzag residuals. `widths`: one byte per block of 32 codes (the last one filled with residual 0): the bits of its
+largest, 0 for none. `words`: uint32, one per bit plane from the lowest, bit i from code i. `count`: one int64, the number of codes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = 1 << 12
 
 @dataclass(frozen=True)
 class FixedWidth(Stage):
-    """Blocks of 32 codes, each at a width of its own."""
+    """Packs blocks of 32 codes, each at a width of its own."""
 
     centre: int = parameter(512, "the code of residual 0", range=(0, 65535))
 
@@ -32,14 +32,14 @@ class FixedWidth(Stage):
     outputs = (Port("widths", "bytes"), Port("words", "words"), Port("count", "ints"))
 
     def forward(self, ctx: Context, *, codes: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Widths and words."""
+        """Returns widths and words."""
         found = each(lambda a, b: _pack(codes, a, b, self.centre), pieces(-(-codes.size // BLOCK), _PIECE), ctx.threads)
         widths = np.concatenate([f[0] for f in found]) if found else np.zeros(0, np.uint8)
         words = np.concatenate([f[1] for f in found]) if found else np.zeros(0, np.uint32)
         return {"widths": widths, "words": words, "count": np.array([codes.size], np.int64)}
 
     def inverse(self, ctx: Context, *, widths: np.ndarray, words: np.ndarray, count: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The codes."""
+        """Returns the codes."""
         size = int(count[0]) if count.size == 1 else -1
         if (
             not 0 <= size <= ctx.size

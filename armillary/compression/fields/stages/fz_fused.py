@@ -1,11 +1,11 @@
-"""`fz-fused`: FZ-GPU's pipeline as one kernel with nothing interchangeable, a rival of the modular ones.
+"""The stage `fz-fused` is FZ-GPU's pipeline as one kernel without interchangeable parts, a rival of the modular pipelines.
 
-Dual quantisation, Lorenzo, bitshuffle and zero blocks, all while the values are in the cache. FZ-GPU: A Fast and High-Ratio Lossy
-Compressor for Scientific Computing Applications on GPUs, HPDC 2023; here for CPUs, with the guarantee of this arena.
+It does dual quantisation, Lorenzo prediction, bitshuffle and zero blocks while the values are in the cache. FZ-GPU: A Fast and High-Ratio
+Lossy Compressor for Scientific Computing Applications on GPUs, HPDC 2023; here it is for CPUs, with the guarantee of this arena.
 
 Layout. The chunk is cut into pieces of about 2^17 values: whole planes in 3-D, rows in 2-D, values in 1-D; prediction restarts in each
 (our design). A piece has tiles of 2048 codes, its last one filled with zeros. Code: zigzag of the residual, 65535 for one beyond
-±32766. `flags`: 32 bytes a tile and `blocks`: uint16, as in `bitshuffle`. `counts`: uint32, two a piece: blocks and outliers.
+±32766. `flags`: 32 bytes per tile and `blocks`: uint16, as in `bitshuffle`. `counts`: uint32, two per piece: blocks and outliers.
 `outliers`: int32, `raw_index`, `raw`: as in `lorenzo`; |q| ≥ 2^30 is raw.
 """
 
@@ -31,7 +31,7 @@ _ESCAPE = 65535
 
 @dataclass(frozen=True)
 class FzFusedStage(Stage):
-    """Quantise, predict, shuffle and drop zeros in one pass."""
+    """Quantises, predicts, shuffles and drops zeros in one pass."""
 
     name = "fz-fused"
     inputs = (Port("data", "float"), Port("bound", "float64"))
@@ -41,7 +41,7 @@ class FzFusedStage(Stage):
     )  # fmt: skip
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Flags, blocks and what is none."""
+        """Returns flags, blocks, outliers and violators."""
         planes, rows, x, parts = _cut(ctx)
         eps = float(bound[0])
         found = each(lambda a, b: _encode(data, planes, rows, x, a, b, eps, 0.5 / eps), parts, ctx.threads)
@@ -53,7 +53,7 @@ class FzFusedStage(Stage):
         self, ctx: Context, *, flags: np.ndarray, blocks: np.ndarray, counts: np.ndarray, outliers: np.ndarray,
         raw_index: np.ndarray, raw: np.ndarray, bound: np.ndarray,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """The values, within the bound."""
+        """Returns the values, within the bound."""
         planes, rows, x, parts = _cut(ctx)
         check_raw(ctx, raw_index, raw)
         tiles = np.array([0, *(-(-(b - a) // TILE) for a, b in parts)]).cumsum()
@@ -80,7 +80,7 @@ class FzFusedStage(Stage):
 
 
 def _cut(ctx: Context) -> tuple[int, int, int, list[tuple[int, int]]]:
-    """(planes, rows, x) of a restart and the pieces in values; a piece is whole planes, rows or values and never crosses a batch."""
+    """Returns (planes, rows, x) of a restart and the pieces in values; a piece has whole planes, rows or values within one batch."""
     batch, z, y, x = ctx.shape
     item = z * y * x
     size = piece_size(ctx.shape, ctx.dimensions)
@@ -88,7 +88,7 @@ def _cut(ctx: Context) -> tuple[int, int, int, list[tuple[int, int]]]:
 
 
 def piece_size(shape: tuple[int, int, int, int], dimensions: int) -> int:
-    """Values of a whole piece: planes, rows or values, whichever prediction runs over last."""
+    """Returns the number of values of a whole piece of planes, rows or values, whichever prediction runs over last."""
     unit = {1: 1, 2: shape[3], 3: shape[2] * shape[3]}[dimensions]
     return max(1, _PIECE // unit) * unit
 

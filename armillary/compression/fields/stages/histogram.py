@@ -1,8 +1,8 @@
-"""`histogram` and `topk-histogram`: how often each code occurs, for the entropy coder.
+"""The stages `histogram` and `topk-histogram` count how often each code occurs, for the entropy coder.
 
 Both give the same counts (int64, one for each value up to the largest code). `topk-histogram` (after cuSZ-i) counts the k codes around
-the centre in small tables and four centre codes by one comparison, and spills only the rest into the large table: faster where one code
-dominates.
+the centre in small tables and four centre codes by one comparison, and spills only the rest into the large table, which is faster where
+one code dominates.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _count(codes):
 
 @loop
 def _count_around(codes, first, k):
-    # Four codes at a time: equal to the middle one by one comparison, else near it in four small tables, else in the large one.
+    # Four codes at a time are counted by one comparison if all are the middle one, in four small tables near it, or in the large one.
     counts = np.zeros(65536, np.int64)
     near = np.zeros(4 * k, np.int64)
     middle, low, high = np.int64(first + k // 2), np.int64(first), np.int64(first + k)

@@ -1,9 +1,9 @@
-"""`huffman`: canonical Huffman codes of at most 16 bits, in chunks that are coded and decoded independently.
+"""The stage `huffman` writes canonical Huffman codes of at most 16 bits, in chunks that are coded and decoded independently.
 
 The code lengths are optimal under the limit (package-merge, Larmore and Hirschberg 1990) and computed on the host from the counts.
 Decoding looks 12 bits ahead in a table; longer codes go on by the canonical rule.
 
-Layout. `table`: bytes; u64 number of codes, u16 first symbol, then one byte a symbol: its length, 0 for one that does not occur. Codes
+Layout. `table`: bytes; u64 number of codes, u16 first symbol, then one byte per symbol: its length, 0 for one that does not occur. Codes
 of one length rise with the symbol; longer codes come after shorter ones. Where one symbol alone occurs it takes no bits. `sizes`:
 uint16, 32-bit words of each chunk of 2^14 codes (its offset is their sum before it). `bits`: uint32 words, each chunk from a word of
 its own, codes from the most significant bit down, zeros at the end.
@@ -36,7 +36,7 @@ class Huffman(Stage):
     outputs = (Port("table", "bytes"), Port("sizes", "words"), Port("bits", "words"))
 
     def forward(self, ctx: Context, *, codes: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Table, sizes and bits."""
+        """Returns the table, the sizes and the bits."""
         table, entries = coding_tables(counts, codes.size)
         if entries is None:
             return {"table": table, "sizes": np.zeros(0, np.uint16), "bits": np.zeros(0, np.uint32)}
@@ -44,7 +44,7 @@ class Huffman(Stage):
         return {"table": table, "sizes": np.concatenate([c[0] for c in coded]), "bits": np.concatenate([c[1] for c in coded])}
 
     def inverse(self, ctx: Context, *, table: np.ndarray, sizes: np.ndarray, bits: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The codes."""
+        """Returns the codes."""
         count, first, lengths = read_table(table, sizes, bits.size if bits.dtype == np.uint32 else -1, ctx.size)
         if lengths.size <= 1:
             return {"codes": np.full(count, first, np.uint16)}
@@ -61,7 +61,7 @@ class Huffman(Stage):
 
 
 def coding_tables(counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The section `table` for `size` codes, and code·32 + length of each of 65536 symbols; None where one symbol alone occurs."""
+    """Returns the section `table` for `size` codes, and code·32 + length of each of 65536 symbols; None where one symbol alone occurs."""
     lengths = code_lengths(counts)
     used = np.flatnonzero(lengths if np.count_nonzero(counts) > 1 else counts)
     first, last = (int(used[0]), int(used[-1])) if used.size else (0, -1)
@@ -74,7 +74,9 @@ def coding_tables(counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray
 
 
 def read_table(table: np.ndarray, sizes: np.ndarray, words: int, most: int) -> tuple[int, int, np.ndarray]:
-    """How many codes a section `table` is for (at most `most`), its first symbol and the lengths; `sizes` and `words` held against it."""
+    """Returns how many codes a section `table` is for (at most `most`), its first symbol and the lengths; `sizes` and `words` held against
+    it.
+    """
     if table.dtype != np.uint8 or table.size < 10:
         raise InputError(f"Huffman table: found {table.size} bytes; expected at least 10")
     count, first = int(table[:8].view("<u8")[0]), int(table[8:10].view("<u2")[0])
@@ -100,7 +102,7 @@ def _from_zero(first: int, lengths: np.ndarray) -> np.ndarray:
 
 
 def lookup_tables(first: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By the next 12 bits, symbol·32 + length, 0 for a longer code; the same by the next 16 bits, 0 for no code."""
+    """Returns symbol·32 + length by the next 12 bits, 0 for a longer code; and the same by the next 16 bits, 0 for no code."""
     full = _from_zero(first, lengths)
     look, *_ = _decoding_tables(full)
     order = np.flatnonzero(full)
@@ -111,14 +113,14 @@ def lookup_tables(first: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def code_lengths(counts: np.ndarray, longest: int = LONGEST) -> np.ndarray:
-    """Optimal code lengths of at most `longest` bits, uint8; zeros where a symbol does not occur or is the only one."""
+    """Returns optimal code lengths of at most `longest` bits, uint8; a symbol that does not occur or is the only one has length 0."""
     lengths = np.zeros(counts.size, np.uint8)
     used = np.flatnonzero(counts)
     if used.size < 2:
         return lengths
     order = used[np.argsort(counts[used], kind="stable")]
     coins = counts[order].astype(np.int64)
-    # One list a level: symbols (True) and pairs of the level below, by weight; equal weights put symbols first.
+    # There is one list per level: symbols (True) and pairs of the level below, by weight; equal weights put symbols first.
     levels, packages = [], np.zeros(0, np.int64)
     for _ in range(longest):
         weights = np.concatenate([coins, packages])
@@ -135,7 +137,7 @@ def code_lengths(counts: np.ndarray, longest: int = LONGEST) -> np.ndarray:
 
 
 def canonical_codes(lengths: np.ndarray) -> np.ndarray:
-    """The code of each symbol, uint32, by the canonical rule."""
+    """Returns the code of each symbol, uint32, by the canonical rule."""
     codes = np.zeros(lengths.size, np.uint32)
     code = 0
     for length in range(1, LONGEST + 1):

@@ -1,13 +1,13 @@
-"""`interp`: predict points between known ones by splines, level by level, from what the decoder will have.
+"""The stage `interp` predicts points between known ones by splines, level by level, from the values that the decoder will have.
 
-Points on a coarse lattice (anchors) come first; then the lattice is halved again and again, and within a level along one axis after
-another. A point is predicted from reconstructed points at ±s and ±3s along its axis: cubic (−1, 9, 9, −1)/16, quadratic (3, 6, −1)/8
-where one of the outer ones is missing, linear, or a copy. Points of one level and axis do not depend on each other. SZ3 (ICDE 2021) and
-cuSZ-i (SC 2024) are of this family. Ours: the anchors are quantised and Lorenzo-coded into the same stream, since raw ones alone would
-limit the ratio to 512.
+Points on a coarse lattice (anchors) come first; then the lattice is halved again and again, within a level along one axis after another. A
+point is predicted from reconstructed points at ±s and ±3s along its axis: cubic (−1, 9, 9, −1)/16, quadratic (3, 6, −1)/8 where one of the
+outer ones is missing, linear, or a copy. Points of one level and axis do not depend on each other. SZ3 (ICDE 2021) and cuSZ-i (SC 2024)
+are of this family. In our design the anchors are quantised and Lorenzo-coded into the same stream, since raw ones alone would limit the
+ratio to 512.
 
-The bound of level l, 1 the finest, is ε / min(α^(l−1), β). `tune` looks for α, β, the order of axes and linear or cubic for each level
-on a sample.
+The bound of level l, of which 1 is the finest, is ε / min(α^(l−1), β). `tune` searches on a sample for α, β, the order of axes, and linear
+or cubic splines for each level.
 
 Layout. `codes`: uint16, first those of the anchors (as `lorenzo` gives them for x[::S, ::S, ::S], S = 256, 32, 8 for 1, 2, 3
 dimensions), then pass by pass, strides S/2 to 1, axes in order, each in C order of its points. Code d + radius, x' = dtype(p + 2ε_l·d)
@@ -37,7 +37,7 @@ ORDERS = ((3, 2, 1), (1, 2, 3))
 
 @dataclass(frozen=True)
 class Plan:
-    """What may be tuned: α and β of the level bounds, the order of axes, which levels are linear."""
+    """The parameters that may be tuned: α and β of the level bounds, the order of axes, and which levels are linear."""
 
     alpha: float = 1.0
     beta: float = 1.0
@@ -45,7 +45,7 @@ class Plan:
     linear: int = 0
 
     def bound(self, eps: float, level: int) -> float:
-        """ε of a level, 1 the finest."""
+        """Returns ε of a level, of which 1 is the finest."""
         return float(eps / min(self.alpha ** (level - 1), self.beta))
 
 
@@ -82,11 +82,11 @@ class Interp(Stage):
 
     @property
     def levels_off(self) -> bool:
-        """Whether the bounds of levels differ, by wish."""
+        """Whether the bounds of levels are set to differ."""
         return self.alpha != 1.0 and self.beta != 1.0
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Codes, stored points and the plan they were made by."""
+        """Returns codes, stored points and the plan they were made by."""
         plan = Plan(self.alpha, self.beta, 0, 0 if self.cubic else (1 << 16) - 1)
         if self.tune:
             from .tuning import tuned
@@ -95,7 +95,7 @@ class Interp(Stage):
         return self.coded(ctx, data, bound, plan)
 
     def coded(self, ctx: Context, data: np.ndarray, bound: np.ndarray, plan: Plan) -> dict[str, np.ndarray]:
-        """What `forward` gives, by this plan."""
+        """Does the work of `forward` by this plan."""
         eps = float(bound[0])
         anchors, small = self._anchors(ctx, data)
         lorenzo = Lorenzo(radius=self.radius)
@@ -127,7 +127,7 @@ class Interp(Stage):
         self, ctx: Context, *, codes: np.ndarray, raw: np.ndarray, anchor_outliers: np.ndarray, anchor_raw_index: np.ndarray,
         anchor_raw: np.ndarray, plan: np.ndarray, bound: np.ndarray,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """The values, within the bound."""
+        """Returns the values, within the bound."""
         if codes.size != ctx.size or raw.dtype != anchor_raw.dtype:
             raise InputError(f"codes: found {codes.size}; expected {ctx.size}, and raw values of one dtype")
         knobs = _checked_plan(plan)
@@ -165,7 +165,7 @@ class Interp(Stage):
         return {"data": recon}
 
     def lattice(self, ctx: Context, flat: np.ndarray) -> np.ndarray:
-        """The anchors of a flat field, as a view."""
+        """Returns the anchors of a flat field, as a view."""
         s = STRIDES[ctx.dimensions]
         return flat.reshape(ctx.shape)[:, ::s, ::s, ::s]
 
@@ -176,7 +176,7 @@ class Interp(Stage):
 
 
 def passes(ctx: Context, plan: Plan, at: int) -> Iterator[Pass]:
-    """Every level and axis in order; `at` is the place of the first code after the anchors."""
+    """Yields every level and axis in order; `at` is the place of the first code after the anchors."""
     stride = STRIDES[ctx.dimensions] // 2
     while stride:
         refined: set[int] = set()
@@ -220,7 +220,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 @loop
 def _weights(j, n, s, linear):
-    # Weights of the points at −3s, −s, +s, +3s; 0 where there is none.
+    # Returns the weights of the points at −3s, −s, +s, +3s, which are 0 where there is none.
     before, after, beyond = j - 3 * s >= 0, j + s < n, j + 3 * s < n
     if not after:
         return 0.0, 1.0, 0.0, 0.0
@@ -288,7 +288,7 @@ def _row(x, recon, codes, lines, line, base, at, n, step, reach, w0, w1, w2, w3,
             recon[p + i] = line[i]
         return stored
     if step == 2 * reach and n > 1:
-        # Along x, inside: the neighbours of all points are one line, each of them used four times.
+        # Inside a line along x, the neighbours of all points are one line, and each of them is used four times.
         known, own = count + np.uint64(3), np.uint64(2 * line.size + 1)
         first = np.uint64(base - 3 * reach)
         for i in range(known):
@@ -414,7 +414,7 @@ def _inverse(recon, codes, shape, where, r0, r1, linear, eps, radius):
 
 @loop
 def sample_bits(x, recon, codes, shape, wheres, bounds, linear, radius):
-    """Entropy of the codes after the anchors in bits, all passes in turn, and the bits of points that are stored; `recon` has the
+    """Returns entropy of the codes after the anchors in bits, all passes in turn, and the bits of points that are stored; `recon` has the
     anchors."""
     for k in range(len(wheres)):
         rows = shape[0] * wheres[k, 9] * wheres[k, 10]

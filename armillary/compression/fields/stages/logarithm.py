@@ -1,12 +1,12 @@
-"""`log`: a bound relative to each value becomes an absolute one on its logarithm.
+"""The stage `log` turns a bound relative to each value into an absolute one on its logarithm.
 
 |log2|x'| − log2|x|| ≤ log2(1 + ε) keeps |x'| ≤ (1 + ε)|x|, and more than |x|/(1 + ε) ≥ (1 − ε)|x|. One guard is taken off for the
-rounding of both functions. Signs and zeros go apart. Both functions are sums and products in float64 alone, so that every machine gives
-the same bits; what is still beyond the bound after the decoder's own arithmetic is patched by `fz.encode_chunk`, which decodes what it
-made.
+rounding of both functions. Signs and zeros are stored apart. Both functions are sums and products in float64 alone, so that every machine
+gives the same bits; values that are still beyond the bound after the decoder's own arithmetic are patched by `fz.encode_chunk`, which
+decodes what it made.
 
 Layout. `data`: float64, log2|x|, 0 for zeros and values that are not finite. `bound`: as in `range`, on that scale. `signs` and
-`zeros`: bytes, one bit a value, lowest first; empty where no bit is set.
+`zeros`: bytes, one bit per value, lowest first; empty where no bit is set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .bounds import bound_port
 from .slabs import each, shares
 from .stage import Context, Port, Stage
 
-#: What both functions may be off by, on the scale of the logarithm: 2^-40 is far more, and far less than any useful bound.
+#: The guard for the error of both functions on the scale of the logarithm; they are far more exact, and any useful bound is far larger.
 GUARD = 2.0**-40
 _TERMS = 13
 _LOG = np.array([2.0 / math.log(2) / (2 * k + 1) for k in range(_TERMS)])
@@ -32,7 +32,7 @@ _EXP = np.array([math.log(2) ** k / math.factorial(k) for k in range(16)])
 
 @dataclass(frozen=True)
 class Log(Stage):
-    """Logarithms for bounds relative to each value."""
+    """Takes logarithms for bounds that are relative to each value."""
 
     name = "log"
     inputs = (Port("data", "float"), Port("bound", "float64"))
@@ -40,7 +40,7 @@ class Log(Stage):
     keeps_bound = False
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Logarithms, signs, zeros."""
+        """Returns logarithms, signs and zeros."""
         logs = np.empty(data.size, np.float64)
         each(lambda a, b: _logs(data[a:b].astype(np.float64), logs[a:b], _LOG), shares(data.size, ctx.threads, 1 << 14), ctx.threads)
         own = math.log2(1 + float(bound[0]))
@@ -48,7 +48,7 @@ class Log(Stage):
         return {"data": logs, "bound": limits, "signs": _bits(np.signbit(data)), "zeros": _bits(data == 0)}
 
     def inverse(self, ctx: Context, *, data: np.ndarray, signs: np.ndarray, zeros: np.ndarray, **_: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The values."""
+        """Returns the values."""
         out = np.empty(data.size, np.float64)
         each(lambda a, b: _powers(data[a:b], out[a:b], _EXP), shares(data.size, ctx.threads, 1 << 14), ctx.threads)
         with np.errstate(over="ignore", under="ignore"):

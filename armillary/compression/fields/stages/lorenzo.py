@@ -1,10 +1,10 @@
-"""`lorenzo`: predict a quantised value from its neighbours on the corner of a cube, all of them quantised beforehand.
+"""The stage `lorenzo` predicts a quantised value from its neighbours on the corner of a cube, all of which are quantised beforehand.
 
-Dual quantisation (cuSZ, PACT 2020): q = rint(x/(2ε)) first, then the residual d = q − Σ neighbours with the signs of inclusion and
-exclusion, which is one difference along each axis. Both are free of loop-carried dependencies; the inverse is one prefix sum along each
-axis, and x' = 2ε·q.
+This is dual quantisation (cuSZ, PACT 2020): q = rint(x/(2ε)) comes first, then the residual d = q − Σ neighbours with the signs of
+inclusion and exclusion, which is one difference along each axis. Both are free of loop-carried dependencies; the inverse is one prefix sum
+along each axis, and x' = 2ε·q.
 
-Layout. `codes`: uint16, one a value in C order; d + radius where −radius < d < radius, else 0. `outliers`: the residuals d of the zero
+Layout. `codes`: uint16, one per value in C order; d + radius where −radius < d < radius, else 0. `outliers`: the residuals d of the zero
 codes in their order, int32 (int64 where `quantise.wide`), modulo 2^32 (2^64); their places are those of the zero codes and are not
 stored (our design). `raw_index`: uint32 places of violators, rising; `raw`: their bits. `block` restarts prediction at multiples of 256
 in 1-D, 16 in 2-D, 8 in 3-D along each axis; the order of codes is the same.
@@ -30,7 +30,7 @@ NO_BLOCKS = (1 << 62, 1 << 62, 1 << 62)
 
 @dataclass(frozen=True)
 class Lorenzo(Stage):
-    """Dual quantisation and Lorenzo prediction in 1, 2 or 3 dimensions; a fourth, slowest one is a batch."""
+    """Dual quantisation and Lorenzo prediction in 1, 2 or 3 dimensions; a fourth, slowest dimension is a batch."""
 
     radius: int = parameter(512, "residuals below it are codes, others outliers", range=(2, 32768))
     block: bool = parameter(False, "restart prediction in blocks that decode independently")
@@ -40,7 +40,7 @@ class Lorenzo(Stage):
     outputs = (Port("codes", "codes"), Port("outliers", "ints"), Port("raw_index", "index"), Port("raw", "float"))
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Codes, residuals that are none, and violators."""
+        """Returns codes, residuals that have no code, and violators."""
         batch, z, y, x = ctx.shape
         integer, limit = (np.int64, WIDE) if wide(bound) else (np.int32, NARROW)
         eps, blocks = float(bound[0]), self._blocks(ctx)
@@ -76,7 +76,7 @@ class Lorenzo(Stage):
     def inverse(  # type: ignore[override]
         self, ctx: Context, *, codes: np.ndarray, outliers: np.ndarray, raw_index: np.ndarray, raw: np.ndarray, bound: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """The values, within the bound."""
+        """Returns the values, within the bound."""
         integer = np.int64 if wide(bound) else np.int32
         check_codes(ctx, codes, outliers, integer)
         check_raw(ctx, raw_index, raw)
@@ -181,7 +181,7 @@ def _forward(x, codes, planes, rows, r0, r1, c0, c1, eps, inverse, limit, radius
                 across[i - c0] = q[i - c0]
         if row % by == 0 or (r == first and planes == 1):
             above[:] = 0
-        # Rows before the slab write where its first row will write after them.
+        # The rows before the slab write to the place of its first row, which overwrites them.
         wanted = r >= r0
         depth = row if planes > 1 else 0
         if planes == 1 or plane % bz == 0 or not wanted:

@@ -1,4 +1,4 @@
-"""`zstd`: a second, lossless pass over every section; `store`: codes as they are.
+"""The stage `zstd` is a second, lossless pass over every section; `store` keeps codes as they are.
 
 Layout of a section after `zstd`: one byte that names the dtype it had (its place in `DTYPES`), then a Zstandard frame that carries its
 content size. Layout of `store`: `stored`, the codes as uint16.
@@ -20,7 +20,7 @@ DTYPES = ("<f4", "<f8", "<u2", "<u4", "<i4", "<i8", "|u1")
 
 @dataclass(frozen=True)
 class Zstd(Stage):
-    """Zstandard over each section by itself; RFC 8878, 2021."""
+    """Applies Zstandard (RFC 8878, 2021) to each section by itself."""
 
     level: int = parameter(3, "compression level", range=(1, 22))
 
@@ -28,7 +28,7 @@ class Zstd(Stage):
     every_port = True
 
     def forward(self, ctx: Context, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """Each section as a frame."""
+        """Returns each section as a frame."""
         import zstandard
 
         packer = zstandard.ZstdCompressor(level=self.level, write_content_size=True)
@@ -40,7 +40,7 @@ class Zstd(Stage):
         return found
 
     def inverse(self, ctx: Context, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """Each section as it was."""
+        """Returns each section as it was."""
         import zstandard
 
         most = 32 * ctx.size + (1 << 20)
@@ -68,16 +68,16 @@ class Zstd(Stage):
 
 @dataclass(frozen=True)
 class Store(Stage):
-    """Codes as they are: for a look at what a predictor gives."""
+    """Stores codes as they are, which shows what a predictor gives."""
 
     name = "store"
     inputs = (Port("codes", "codes"),)
     outputs = (Port("stored", "codes"),)
 
     def forward(self, ctx: Context, *, codes: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The codes."""
+        """Returns the codes."""
         return {"stored": codes}
 
     def inverse(self, ctx: Context, *, stored: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The codes."""
+        """Returns the codes."""
         return {"codes": stored}

@@ -1,4 +1,4 @@
-"""Uniform quantisation with the decoder's own arithmetic: what both predictors and the fused rivals share.
+"""Uniform quantisation with the decoder's own arithmetic, which both predictors and the fused rivals share.
 
 q = rint(x · 1/(2ε)) in float64, x' = dtype(2ε · q). A value whose x' is further than ε away, one that is not finite and one whose q is
 out of range is a *violator*: its bits are stored as they are. No fused multiply-add and no fast-math, so that every machine gives the
@@ -11,18 +11,18 @@ import numpy as np
 
 from armillary.kernels import loop
 
-#: |q| below these: what 32 and 64 bits hold with room for the sign; residuals may wrap around, sums wrap back.
+#: |q| stays below these, which 32 and 64 bits hold with room for the sign; residuals may wrap around, and sums wrap back.
 NARROW, WIDE = 2.0**30, 2.0**62
 
 
 def wide(bound: np.ndarray) -> bool:
-    """Whether quantised values of this chunk need 64 bits; `bound` is the port of `range`."""
+    """Says whether quantised values of this chunk need 64 bits; `bound` is the port of `range`."""
     return float(bound[1]) != 0.0
 
 
 @loop
 def quantise_row(x, q, eps, inverse, limit):
-    """q of a row of x; returns whether the row has violators. Violators out of range get q = 0, others keep theirs."""
+    """Quantises a row of x and returns whether it has violators. Violators out of range get q = 0, and others keep theirs."""
     width = 2.0 * eps
     bad = False
     for i in range(x.size):
@@ -38,9 +38,10 @@ def quantise_row(x, q, eps, inverse, limit):
 
 @loop
 def collect_violators(x, first, index, raw, found, eps, inverse, limit):
-    """Places (from `first` on) and bits of the violators of a row, appended at `found`; returns how many there are then.
+    """Appends places (from `first` on) and bits of the violators of a row at `found`; returns how many there are then.
 
-    Looks at 64 values at once and into those alone that hold one: at tight bounds few values are violators, but few rows have none.
+    It looks at 64 values at once, and one by one only where there is a violator: at tight bounds few values are violators, but few rows
+    have none.
     """
     width = 2.0 * eps
     for start in range(0, x.size, 64):
@@ -65,7 +66,7 @@ def collect_violators(x, first, index, raw, found, eps, inverse, limit):
 
 @loop
 def room(array, used, more):
-    """`array` with room for `more` items after `used`, doubled where it has not."""
+    """Returns `array` with room for `more` items after `used`; it is doubled where it has not enough."""
     if used + more <= array.size:
         return array
     grown = np.empty(max(2 * array.size, used + more), array.dtype)

@@ -1,7 +1,8 @@
-"""`rze`: leave out zero bytes and keep a bitmap of where they were, itself with its zero bytes left out (as the LC framework's stages of
-that name; PFPL, 2025).
+"""The stage `rze` leaves out zero bytes and keeps a bitmap of where they were, whose own zero bytes are left out as well.
 
-Layout. The words' bytes, little-endian. `kept`: those that are not zero. The bitmap has one bit a byte, lowest first, set where the
+The LC framework has stages of that name (PFPL, 2025).
+
+Layout. The words' bytes, little-endian. `kept`: those that are not zero. The bitmap has one bit per byte, lowest first, set where the
 byte is kept; `map`: its bytes that are not zero; `top`: a bitmap of those, stored whole. `length`: two int64, the bytes and the item
 size of the words.
 """
@@ -26,7 +27,7 @@ class Rze(Stage):
     outputs = (Port("top", "bytes"), Port("map", "bytes"), Port("kept", "bytes"), Port("length", "ints"))
 
     def forward(self, ctx: Context, *, planes: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """What is not zero, and where."""
+        """Returns the bytes that are not zero, and where they stand."""
         octets = np.ascontiguousarray(planes).view(np.uint8)
         bitmap = np.packbits(octets != 0, bitorder="little")
         top = np.packbits(bitmap != 0, bitorder="little")
@@ -34,7 +35,7 @@ class Rze(Stage):
         return {"top": top, "map": bitmap[bitmap != 0], "kept": octets[octets != 0], "length": length}
 
     def inverse(self, ctx: Context, *, top: np.ndarray, map: np.ndarray, kept: np.ndarray, length: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """The words."""
+        """Returns the words."""
         size, item = (int(v) for v in length) if length.size == 2 else (-1, 0)
         if not 0 <= size <= 8 * (ctx.size + 4096) or item not in (2, 4) or size % item:
             raise InputError(f"zero bytes: found a length of {size}; expected at most {8 * (ctx.size + 4096)}")

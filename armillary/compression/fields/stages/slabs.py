@@ -1,7 +1,6 @@
-"""Work cut into contiguous pieces and done by threads; kernels release the interpreter lock, so pieces run at once.
+"""Cuts work into contiguous pieces and gives them to threads; kernels release the interpreter lock, so pieces run in parallel.
 
-The pieces depend on the data's shape alone, and results come back in order: the bytes that are made never depend on the number of
-threads.
+The pieces depend on the data's shape alone and results come back in order, so the bytes never depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 def thread_count(threads: int | None) -> int:
-    """How many threads to take: as many as asked, or as many cores as this process may use."""
+    """Returns the number of threads: as many as asked for, or as many as there are cores that this process may use."""
     if threads is None:
         return max(1, len(os.sched_getaffinity(0)))
     if not 1 <= threads <= 1024:
@@ -28,19 +27,19 @@ def thread_count(threads: int | None) -> int:
 
 
 def pieces(count: int, size: int) -> list[tuple[int, int]]:
-    """[start, stop) of consecutive pieces of `size`, the last one shorter."""
+    """Returns [start, stop) of consecutive pieces of `size`, of which the last one may be shorter."""
     return [(start, min(count, start + size)) for start in range(0, count, size)]
 
 
 def shares(count: int, threads: int, least: int = 1) -> list[tuple[int, int]]:
-    """[start, stop) of one contiguous share a thread, none below `least`: for work whose result does not depend on the cut."""
+    """Returns [start, stop) of one contiguous share per thread, none below `least`, for work whose result does not depend on the cut."""
     parts = max(1, min(threads, count // max(1, least)))
     edges = [count * part // parts for part in range(parts + 1)]
     return [(a, b) for a, b in itertools.pairwise(edges) if b > a]
 
 
 def each(work: Callable[[int, int], T], parts: Sequence[tuple[int, int]], threads: int) -> list[T]:
-    """`work(start, stop)` for every part, `threads` at a time; results in the order of the parts."""
+    """Calls `work(start, stop)` for every part, `threads` at a time; results come in the order of the parts."""
     if threads == 1 or len(parts) < 2:
         return [work(start, stop) for start, stop in parts]
     return list(_pool(threads).map(lambda part: work(*part), parts))

@@ -1,8 +1,8 @@
-"""One link of a compressor: a pure function from named arrays to named arrays, and its inverse.
+"""A stage is one link of a compressor: a pure function from named arrays to named arrays, and its inverse.
 
 A stage reads *ports* (named arrays) and writes ports. In a pipeline, an output that a later stage reads is passed on; every other
 output, and each that is `stored`, becomes a section of the container. `inverse` gets the outputs back and returns the inputs. A stage
-with `analysis` only looks (a histogram): it has no inverse and nothing of it is stored.
+with `analysis` only looks at the data (a histogram): it has no inverse, and nothing that it gives is stored.
 
 Other packages add stages through the entry-point group `armillary.compression.stages` (`"name" = "package.module:Class"`): frozen
 dataclasses that inherit `Stage` and whose fields are their configuration.
@@ -46,9 +46,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage may know of a chunk: its extents as (batch, z, y, x), the array's own dtype, the bound as asked, the threads.
+    """The facts of a chunk for its stages: its extents as (batch, z, y, x), the array's own dtype, the bound as asked for, the threads.
 
-    `span` is the least and largest finite value of the whole array where the chunk is a part of it, `own` those of the chunk where they
+    `span` is the least and largest finite value of the whole array where the chunk is a part of one, `own` those of the chunk where they
     are known already.
     """
 
@@ -85,19 +85,19 @@ class Stage:
     keeps_bound: ClassVar[bool] = True
 
     def forward(self, ctx: Context, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """The outputs for these inputs."""
+        """Returns the outputs for these inputs."""
         raise NotImplementedError
 
     def inverse(self, ctx: Context, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-        """The inputs that gave these outputs, within the bound."""
+        """Returns the inputs that gave these outputs, within the bound."""
         raise NotImplementedError
 
     def config(self) -> dict[str, Any]:
-        """The configuration as plain data; `make(name, config)` gives the stage back."""
+        """Returns the configuration as plain data; `make(name, config)` gives the stage back."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def check(self) -> None:
-        """Raises InputError where the configuration is not sensible; single types are checked without it."""
+        """Raises InputError where the configuration makes no sense; single types are checked without it."""
 
 
 INSIDE = {
@@ -123,7 +123,7 @@ INSIDE = {
 
 @functools.cache
 def stages() -> dict[str, str]:
-    """Every stage by name, those of other packages after our own."""
+    """Returns every stage by name, those of other packages after our own."""
     found = dict(INSIDE)
     for entry in sorted(importlib.metadata.entry_points(group="armillary.compression.stages")):
         found.setdefault(entry.name, entry.value)
@@ -131,7 +131,7 @@ def stages() -> dict[str, str]:
 
 
 def stage_class(name: str, *, where: str | None = None) -> type[Stage]:
-    """The class of a stage, loaded now."""
+    """Returns the class of a stage, loaded now."""
     if name not in stages():
         raise unknown("stage", name, stages(), where=where)
     module, _, attribute = stages()[name].partition(":")
@@ -142,7 +142,7 @@ def stage_class(name: str, *, where: str | None = None) -> type[Stage]:
 
 
 def make(name: str, config: Mapping[str, Any] | None = None, *, where: str | None = None) -> Stage:
-    """A stage with this configuration, each value checked."""
+    """Returns a stage with this configuration, each value checked."""
     from armillary.parameters import with_parameters
 
     made = with_parameters(stage_class(name, where=where), config or {}, where=f"{where}: {name}" if where else name)

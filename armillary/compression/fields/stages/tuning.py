@@ -1,8 +1,8 @@
-"""Which splines, order and level bounds suit a field: tried on a small sample, by the entropy of the codes.
+"""Finds the splines, the order and the level bounds that suit a field, by the entropy of the codes of a small sample.
 
-Blocks of 33×9×9 points (65×65, 1025 in fewer dimensions), 0.5 % of the field, spread evenly, coded as a batch. One knob after another:
-order of axes, linear or cubic for each level, α with the loosest β, then β; a full product of all would cost more than it gains (our
-design).
+The sample has blocks of 33×9×9 points (65×65, 1025 in fewer dimensions), 0.5 % of the field, which are spread evenly and coded as a batch.
+One parameter is tuned after another: order of axes, linear or cubic for each level, α with the loosest β, then β; a full product of all
+would cost more than it gains (our design).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BETAS = (1.0, 2.0, 3.0, 4.0)
 
 
 def sample_blocks(ctx: Context, data: np.ndarray, share: float = SHARE, least: int = LEAST_BLOCKS) -> np.ndarray:
-    """Blocks of the field as (blocks, z, y, x), spread over it by a low-discrepancy sequence; the field itself where it is small."""
+    """Returns blocks of the field as (blocks, z, y, x), spread by a low-discrepancy sequence, or the field itself where it is small."""
     whole = data.reshape(ctx.shape)
     block = tuple(min(b, n) for b, n in zip(BLOCKS[ctx.dimensions], ctx.shape[1:], strict=True))
     size = int(np.prod(block))
     count = max(least, int(share * data.size / size))
     if count * size >= data.size:
         return whole
-    # Generalised golden ratio: even cover in any dimension without a random number.
+    # The generalised golden ratio covers any dimension evenly without a random number.
     turn = np.arange(1, count + 1)[:, None] * np.array([0.8191725, 0.6710436, 0.5497005, 0.4503])[None]
     room = np.array([ctx.shape[0], *(n - b + 1 for b, n in zip(block, ctx.shape[1:], strict=True))])
     starts = (turn % 1 * room).astype(np.int64)
@@ -40,13 +40,13 @@ def sample_blocks(ctx: Context, data: np.ndarray, share: float = SHARE, least: i
 
 
 def tuned(stage: Interp, ctx: Context, data: np.ndarray, bound: np.ndarray, plan: Plan) -> Plan:
-    """The plan with the fewest bits on the sample."""
+    """Returns the plan with the fewest bits on the sample."""
     from .interpolation import STRIDES, passes, sample_bits, where
 
     blocks = sample_blocks(ctx, data)
     sample = np.ascontiguousarray(blocks).reshape(-1)
     small = Context((blocks.shape[0], blocks.shape[1], blocks.shape[2], blocks.shape[3]), data.dtype)
-    # Anchors cost the same whatever the plan: they are put in place, not counted.
+    # Anchors cost the same under every plan, so they are put in place and not counted.
     start = np.zeros(sample.size, sample.dtype)
     anchors = stage.lattice(small, sample)
     with np.errstate(all="ignore"):

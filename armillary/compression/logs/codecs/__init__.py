@@ -1,1 +1,1 @@
-"""Logs inside numcodecs."""
+"""Codecs by which numcodecs compresses logs."""

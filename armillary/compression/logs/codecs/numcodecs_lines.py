@@ -1,4 +1,4 @@
-"""Arrays of log lines in whatever speaks numcodecs: `LogLines`."""
+"""`LogLines` compresses arrays of log lines in any program that takes numcodecs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ...codec import ArrayCodec
 
 
 class LogLines(ArrayCodec):
-    """An array of bytes lines (dtype S, or object of bytes), fields reordered by CFseq where there are fields, then compressed."""
+    """Compresses an array of bytes lines (dtype S, or object of bytes), with fields reordered by CFseq where there are fields."""
 
     codec_id = "armillary.log-lines"
     defaults: ClassVar[Mapping[str, Any]] = {"compressor": "zstd-3", "format": "auto", "budget_s": 1.0}
 
     def validate(self) -> None:
-        """Refuses a compressor that there is not."""
+        """Refuses an unknown compressor."""
         from ..streams.compressors import compressor
 
         compressor(self.parameters["compressor"])
 
     def pack(self, x: np.ndarray) -> bytes:
-        """A head with dtype and shape, then the compressed lines with their plan in front."""
+        """Returns a head with dtype and shape, then the compressed lines with their plan in front."""
         from ..cfseq import CFseq
         from ..streams.compressors import compressor
 
@@ -43,13 +43,13 @@ class LogLines(ArrayCodec):
             plan = maker.fit(text)
             text, planned = plan.transform_bytes(text, embed=True), True
         except InputError:
-            # Free text, nothing at all, or too many lines that do not fit: the order stays.
+            # The order stays for free text, for no lines, and where too many lines do not fit.
             pass
         head = json.dumps({"dtype": x.dtype.str, "shape": list(x.shape), "planned": planned}).encode()
         return struct.pack("<I", len(head)) + head + compressor(self.parameters["compressor"]).compress(text)
 
     def unpack(self, data: memoryview) -> np.ndarray:
-        """The array."""
+        """Restores the array."""
         from ..cfseq import _restored
         from ..streams.compressors import compressor
 

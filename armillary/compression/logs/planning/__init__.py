@@ -1,1 +1,1 @@
-"""Which order the fields get: plans, entropies, the search, and what every technique offers."""
+"""How the order of the fields is chosen: plans, entropies, the search, and the methods that every technique offers."""

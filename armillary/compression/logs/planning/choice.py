@@ -1,4 +1,4 @@
-"""Which combination makes a log smallest for the processor time that I have: measured on a sample, named in a sentence."""
+"""Finds the combination of order and compressor that makes a log smallest for the processor time at hand, by measuring on a sample."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ COMPRESSORS = ("zstd-1", "zstd-3", "gzip-6", "zstd-9", "zstd-19", "bzip2-9", "xz
 
 @dataclass(frozen=True)
 class Choice:
-    """The smallest combination within the budget; `table` holds every one with its ratio and processor seconds for a GB, both of the
-    sample.
-    """
+    """The smallest combination within the budget; `table` holds the ratio and the processor seconds per GB of every one on the sample."""
 
     name: str
     ratio: float
@@ -37,17 +35,16 @@ class Choice:
     table: pl.DataFrame
 
     def __str__(self) -> str:
-        return f"{self.name}: ratio {self.ratio:.2f} at {self.cpu_s_per_GB:.0f} processor seconds for a GB"
+        return f"{self.name}: ratio {self.ratio:.2f} at {self.cpu_s_per_GB:.0f} processor seconds per GB"
 
 
 def best(
     path: Path | str | bytes, cpu_s_per_GB: float = 60.0, *, sample_bytes: int = 1 << 20, readable: bool = True, search_s: float = 5.0
 ) -> Choice:
-    """The combination of order and compressor with the best ratio among those that take at most so many processor seconds for a GB of
-    this log.
+    """Finds the combination of order and compressor with the best ratio among those that take at most `cpu_s_per_GB` processor seconds.
 
-    `readable=False` also tries columnar storage, which other tools cannot read. The search for an order is not in the seconds: it is done
-    once for all later logs.
+    `readable=False` also tries columnar storage, which other tools cannot read. The search for an order is not counted, because it is
+    done once for all later logs.
     """
     import polars as pl
 

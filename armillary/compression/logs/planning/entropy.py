@@ -1,11 +1,10 @@
-"""CFseq's first module, text similarity enhancement: how much each field says, how much of it another says already, and the order that
-follows from it.
+"""CFseq's first module, text similarity enhancement, orders the fields by their entropies and by how much they tell about each other.
 
     H_i = -Σ p log2 p,   H(j | i) = H(i, j) - H(i),   a_ij = 1 - H(j | i) / H_j
 
 A field with as many values as lines "explains" every other one in a sample, so affinities are corrected for chance: with a⁰ the affinity
-after the values of j have
-been shuffled, (a - a⁰) / (1 - a⁰), and 0 where a⁰ is near 1. The correction and the groups' chaining are our design.
+after the values of j have been shuffled, (a - a⁰) / (1 - a⁰), and 0 where a⁰ is near 1. The correction and the chaining of the groups are
+our design.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from ..records.sample import Sample
 from ..records.split import intern
 
 CONSTANT, REDUNDANT, MEDIUM, NOISE = "constant", "redundant", "medium", "noise"
-#: Entropy under which a field is constant, under which it is redundant (bits), and the share of distinct values of noise.
+#: Bits of entropy below which a field is constant, bits below which it is redundant, and the share of distinct values that makes it noise.
 CONSTANT_BITS, REDUNDANT_BITS, NOISE_SHARE = 0.05, 4.0, 0.8
 DERIVED, GLUED = 0.9, 0.95
-#: Lines that pairs of fields are judged on.
+#: The number of lines on which pairs of fields are judged.
 PAIR_LINES = 8192
 
 
 def entropy(ids: np.ndarray) -> float:
-    """Bits of a sequence of values, by their shares."""
+    """Returns the entropy of a sequence of values in bits."""
     if not len(ids):
         return 0.0
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
@@ -36,14 +35,14 @@ def entropy(ids: np.ndarray) -> float:
 
 
 def conditional_entropy(ids: np.ndarray, given: np.ndarray) -> float:
-    """Bits of `ids` once `given` is known: H(given, ids) - H(given)."""
+    """Returns the bits of `ids` once `given` is known: H(given, ids) - H(given)."""
     joint = given.astype(np.int64) * (int(ids.max(initial=0)) + 1) + ids
     return max(0.0, entropy(joint) - entropy(given))
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """What a sample says about its fields; one entry a field, `affinity[i, j]` for how much of j field i says."""
+    """Statistics of the fields of a sample, one entry per field; `affinity[i, j]` is the share of field j that field i determines."""
 
     entropy: np.ndarray
     #: Bits once the same field of the previous line is known.
@@ -51,22 +50,22 @@ class Similarity:
     mean_bytes: np.ndarray
     distinct_share: np.ndarray
     affinity: np.ndarray
-    #: Mean bytes that fields i and j of one line begin, or end, alike.
+    #: Mean length of the common prefix, and of the common suffix, of fields i and j of one line, in bytes.
     shared_prefix: np.ndarray
     shared_suffix: np.ndarray
-    #: Mean bytes that a field begins, or ends, as in the previous line.
+    #: Mean length of the prefix, and of the suffix, that a field shares with the previous line, in bytes.
     previous_prefix: np.ndarray
     previous_suffix: np.ndarray
     group: tuple[str, ...]
 
     @property
     def bits_per_byte(self) -> np.ndarray:
-        """Entropy over mean length: the rank of a field."""
+        """Entropy over mean length, by which fields are ranked."""
         return np.asarray(self.entropy / np.maximum(1.0, self.mean_bytes))
 
 
 def similarity(sample: Sample) -> Similarity:
-    """Entropies, affinities, shared beginnings and ends, and groups of all fields of a sample."""
+    """Computes the entropies, affinities, shared prefixes and suffixes, and groups of all fields of a sample."""
     lines, fields = sample.starts.shape
     ids = np.empty((fields, lines), np.int64)
     for field in range(fields):
@@ -133,12 +132,15 @@ def _alike(data, starts, ends):
 
 
 def entropy_order(found: Similarity) -> tuple[int, ...]:
-    """Fields by ascending entropy per byte: the ranking alone."""
+    """Sorts the fields by ascending entropy per byte, without chaining."""
     return tuple(int(i) for i in np.argsort(found.bits_per_byte, kind="stable"))
 
 
 def start_order(found: Similarity) -> tuple[int, ...]:
-    """Constants and redundants chained by affinity, then medium, then noise; a field that another one determines stands right behind it."""
+    """Chains constant and redundant fields by affinity, then come medium fields, then noise.
+
+    A field that another one determines stands right behind it.
+    """
     rank = {field: place for place, field in enumerate(entropy_order(found))}
     close = np.maximum(found.affinity, found.shared_prefix / np.maximum(1.0, found.mean_bytes)[None, :])
     low = sorted((i for i, g in enumerate(found.group) if g in (CONSTANT, REDUNDANT)), key=lambda i: (found.group[i] != CONSTANT, rank[i]))
@@ -160,7 +162,7 @@ def start_order(found: Similarity) -> tuple[int, ...]:
 
 
 def blocks(found: Similarity, order: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The fields in this order, glued: all constants are one block, and a field stands with the one that determines it."""
+    """Groups the fields of this order into blocks: all constants are one, and a field stands with the one that determines it."""
     made: list[list[int]] = []
     constants = [field for field in order if found.group[field] == CONSTANT]
     if constants:

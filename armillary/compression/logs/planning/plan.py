@@ -1,8 +1,8 @@
-"""A plan: the order in which the fields of a log are written, how to apply it to a stream, and how to undo it.
+"""A plan is the order in which the fields of a log are written; it can be applied to a stream and undone.
 
 The reordered log is still a log: names in a header move with their fields, and lines that do not fit (comments, other field counts,
-broken quotes) stay as they are
-and where they are. The plan itself is one line of JSON beside the log, or (`embed`) a comment in front of it.
+broken quotes) stay as they are and where they are. The plan itself is one line of JSON beside the log, or (`embed`) a comment in front of
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DRIFT = 0.3
 
 @dataclass(frozen=True)
 class Applied:
-    """What a pass over a log met: lines, lines left alone (comments not counted), the number of the first of those or -1, and bytes."""
+    """Counts of one pass over a log: lines, lines left alone (without comments), the number of the first of those or -1, and bytes."""
 
     lines: int
     exceptions: int
@@ -73,7 +73,7 @@ class Plan:
         return tuple(known[i] for i in self.order)
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns the plan as one line of JSON."""
         what = {
             "armillary": "cfseq", "version": 1, "format": self.format.to_json(), "permutation": list(self.order), "header": self.header,
             "compressor": self.compressor, "estimated_gain": self.estimated_gain,
@@ -82,7 +82,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "plan") -> Plan:
-        """A plan as `save` and `embed` write it; InputError where it is none."""
+        """Reads a plan as `save` and `embed` write it; raises InputError where it is none."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -115,17 +115,17 @@ class Plan:
         return cls.from_json(text, str(path))
 
     def transform_bytes(self, data: bytes, *, embed: bool = False) -> bytes:
-        """The log reordered, in memory."""
+        """Reorders a log in memory."""
         stream = Reorder(self)
         return (self.comment() if embed else b"") + stream.feed(data) + stream.end()
 
     def inverse_bytes(self, data: bytes) -> bytes:
-        """The original log, from a reordered one without an embedded plan."""
+        """Restores the original log from a reordered one without an embedded plan."""
         stream = Reorder(self, inverse=True)
         return stream.feed(data) + stream.end()
 
     def comment(self) -> bytes:
-        """The leading comment of `embed` mode."""
+        """Returns the leading comment that `embed` writes."""
         return EMBED + self.to_json().encode() + b"\n"
 
     def transform(self, src: Path | str | BinaryIO, dst: Path | str | BinaryIO, *, embed: bool = False) -> Applied:
@@ -158,12 +158,12 @@ class Plan:
 
 
 def header_digest(format_name: str, names: tuple[str, ...]) -> str:
-    """SHA-256 of the names, or nothing for a format whose files hold none."""
+    """Returns the SHA-256 of the names, or an empty string for a format whose files hold none."""
     return hashlib.sha256("\x1f".join(names).encode()).hexdigest() if names and format_name in WITH_HEADER else ""
 
 
 def embedded_plan(line: bytes, where: str = "log") -> Plan:
-    """The plan in the leading comment of a log."""
+    """Reads the plan in the leading comment of a log."""
     if not line.startswith(EMBED):
         raise InputError(
             f"found {one_line(repr(line[:40]), 60)}; expected a comment that begins with {EMBED.decode().strip()}", where=where
@@ -172,7 +172,7 @@ def embedded_plan(line: bytes, where: str = "log") -> Plan:
 
 
 class Reorder:
-    """A plan applied to a stream of bytes: `feed` pieces of any size, then `end`. Holds one chunk and at most one line of 16 MiB."""
+    """Applies a plan to a stream of bytes: `feed` pieces of any size, then `end`. It holds one chunk and at most one line of 16 MiB."""
 
     def __init__(self, plan: Plan, *, inverse: bool = False) -> None:
         order = np.array(plan.order, np.int64)
@@ -182,12 +182,12 @@ class Reorder:
         self._rest = bytearray()
         #: Whether the head of the log has been compared with the plan's header.
         self._checked = False
-        #: Inside a line that is too long to be looked at.
+        #: Whether the stream is inside a line that is too long to be reordered.
         self._passing = False
         self.lines, self.exceptions, self.first_exception, self.bytes = 0, 0, -1, 0
 
     def feed(self, piece: bytes | memoryview) -> bytes:
-        """The reordered lines that are complete by now."""
+        """Returns the reordered lines that are complete by now."""
         view = memoryview(piece)
         out = [self._feed(bytes(view[at : at + CHUNK])) for at in range(0, len(view), CHUNK)]
         return b"".join(out) if len(out) != 1 else out[0]
@@ -217,7 +217,7 @@ class Reorder:
         return front + self._apply(whole)
 
     def end(self) -> bytes:
-        """The last line, where it has no newline."""
+        """Returns the last line where it has no newline."""
         whole = bytes(self._rest)
         self._rest.clear()
         return self._apply(whole)
@@ -264,7 +264,7 @@ def _pass(
 
 @contextmanager
 def reading(src: Path | str | BinaryIO) -> Iterator[BinaryIO]:
-    """A file to read from, opened unless it is one."""
+    """Opens a path for reading; a file that is already open is used as it is."""
     if not isinstance(src, str | os.PathLike):
         yield src
         return
@@ -278,7 +278,7 @@ def reading(src: Path | str | BinaryIO) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(dst: Path | str | BinaryIO) -> Iterator[Any]:
-    """A file to write to, opened unless it is one; a path gets its new content when all went well, and is left as it was otherwise."""
+    """Opens a path for writing; it gets its new content if all went well and is left as it was otherwise. An open file is used as it is."""
     if not isinstance(dst, str | os.PathLike):
         yield dst
         return
@@ -305,5 +305,5 @@ def _umask() -> int:
 
 
 def with_header(plan: Plan) -> Plan:
-    """The plan with the digest of its format's names."""
+    """Returns the plan with the digest of its format's names."""
     return replace(plan, header=header_digest(plan.format.name, plan.format.names))

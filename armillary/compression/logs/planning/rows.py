@@ -1,7 +1,7 @@
-"""Lines in another order: within windows of 65 536 lines, lines with equal redundant fields side by side, and 16 bits per line to undo it.
+"""Sorts lines within windows of 65 536, so that lines with equal redundant fields are neighbours; 16 bits per line undo it.
 
-For logs whose line order need not be seen in the middle of a window. Lines that do not fit, headers and comments stay where they are.
-Beyond the paper; our design.
+This is for logs whose line order need not be visible within a window. Lines that do not fit, headers and comments stay where they are.
+It goes beyond the paper and is our design.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ WINDOW = 1 << 16
 
 
 def sort_rows(data: bytes, form: Format, fields: int) -> tuple[bytes, bytes]:
-    """(the lines sorted within windows by their first `fields` fields, the index: for each line of the result its place in the window,
-    16 bits).
+    """Sorts the lines within windows by their first `fields` fields.
+
+    Returns the sorted lines, and for each of them its original place in the window as 16 bits.
     """
     if not 1 <= fields <= form.fields:
         raise InputError(f"rows: found {fields} fields to sort by; expected 1 to {form.fields}")
@@ -38,7 +39,7 @@ def sort_rows(data: bytes, form: Format, fields: int) -> tuple[bytes, bytes]:
 
 
 def restore_rows(data: bytes, index: bytes) -> bytes:
-    """The lines in the order that they had."""
+    """Puts the lines back into their original order."""
     pieces = data.split(b"\n")
     lines = [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
     if len(index) != 2 * len(lines):

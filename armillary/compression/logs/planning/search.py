@@ -1,12 +1,9 @@
-"""CFseq's second module: brute force for the order of the fields, by what the compressor itself makes of a sample.
+"""CFseq's second module searches for the order of the fields by brute force: the compressor itself scores each order on a sample.
 
-Up to seven blocks of fields every order is tried. Beyond, a local search: take a field out and put it at every other place, keep the
-best; when no field wants to
-move, exchange blocks and move neighbours in pairs; then start again from a shaken order. An order is first scored on one stretch and
-dropped there if it is over half
-a per cent worse than the
-incumbent. How the search goes about it is our design. Scores do not depend on the number of threads, and neither does the outcome unless
-the clock ends it.
+With up to seven blocks of fields, every order is tried. With more, a local search takes one field out at a time, tries it at every other
+place and keeps the best; when no such move helps, it exchanges blocks and moves neighbours in pairs, and then starts again from a
+perturbed order. An order is first scored on one stretch and dropped there if it is over half a per cent worse than the incumbent. The
+steps of the search are our design. Scores do not depend on the number of threads, and neither does the outcome unless the clock ends it.
 """
 
 from __future__ import annotations
@@ -33,12 +30,12 @@ Order = tuple[int, ...]
 
 @dataclass
 class Scorer:
-    """Compressed bytes of a sample by the order of its fields; lives as long as one search."""
+    """Scores orders of the fields by the compressed bytes of a sample; it lives as long as one search."""
 
     sample: Sample
     compressor: Compressor
     threads: int = 1
-    #: Orders scored, on a stretch or in full.
+    #: The number of orders that were scored, on a stretch or in full.
     tried: int = 0
     _known: dict[Order, int] = field(default_factory=dict)
     _known_part: dict[Order, int] = field(default_factory=dict)
@@ -50,7 +47,7 @@ class Scorer:
         self._part = part if int((part.ends - part.starts).sum()) >= LEAST_PART_BYTES and len(self.sample.stretches) > 1 else None
 
     def text(self, order: Order, sample: Sample | None = None) -> memoryview:
-        """The sample with its fields in this order."""
+        """Returns the sample with its fields in this order."""
         taken = self.sample if sample is None else sample
         if not hasattr(self._own, "out"):
             self._own.out = np.empty(self._room, np.uint8)
@@ -64,14 +61,14 @@ class Scorer:
         return len(self.compressor.compress(self.text(order, sample)))
 
     def score(self, order: Order) -> int:
-        """Compressed bytes of the whole sample."""
+        """Returns the compressed bytes of the whole sample."""
         if order not in self._known:
             self._known[order] = self._size(order, self.sample)
             self.tried += 1
         return self._known[order]
 
     def best(self, orders: Iterable[Order], incumbent: Order, pool: ThreadPoolExecutor | None) -> Order:
-        """The best of these orders and the incumbent; ties go to the incumbent, then to the earlier."""
+        """Returns the best of these orders and the incumbent; ties go to the incumbent, then to the earlier order."""
         wanted = list(dict.fromkeys(order for order in orders if order not in self._known))
         candidates = [order for order in dict.fromkeys(orders) if order in self._known]
         if self._part is not None:
@@ -95,7 +92,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Found:
-    """The best order met, its compressed bytes and the original order's, orders tried, seconds, and whether the budget ended the search."""
+    """The best order, its compressed bytes and those of the original order, and what the search took."""
 
     order: Order
     bytes: int
@@ -103,7 +100,7 @@ class Found:
     tried: int
     seconds: float
     ended_early: bool
-    #: Every local optimum and start, best first: what the real compressor chooses from.
+    #: Every local optimum and every start, best first, from which the real compressor chooses.
     finalists: tuple[Order, ...]
 
 
@@ -129,7 +126,7 @@ def search(
     restarts: int = 2,
     seed: int = 0,
 ) -> Found:
-    """The best order of the fields that a search from `start` meets, under a budget of seconds and of orders."""
+    """Searches from `start` for the best order of the fields, within a budget of seconds and of orders."""
     began = time.perf_counter()
     budget = _Budget(scorer, began + budget_s, most_orders)
     fields = len(start)
@@ -140,8 +137,7 @@ def search(
         if len(blocks) <= EXHAUSTIVE_BLOCKS:
             optima.append(_exhaustive(scorer, blocks, min(optima, key=scorer.score), budget, pool))
         else:
-            # From what the entropies say first, whatever the original order is; then from the original order, which a vendor may have
-            # chosen well.
+            # The search starts from the entropies' order first, and then from the original order, which a vendor may have chosen well.
             optima.extend([_local(scorer, begin, blocks, start, budget, pool) for begin in (start, original)])
             rng = np.random.Generator(np.random.PCG64(seed))
             for _ in range(restarts):
@@ -189,7 +185,7 @@ def _local(
 
 
 def _pair_moves(scorer: Scorer, order: Order, budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:
-    """Two neighbours at a time to every other place: out of optima in which each of them holds the other."""
+    """Moves two neighbours at a time to every other place, which leaves optima in which each of them keeps the other in place."""
     for first in range(len(order) - 1):
         if budget.over():
             break
@@ -231,7 +227,7 @@ def _exchanges(scorer: Scorer, order: Order, blocks: tuple[Order, ...], budget: 
 
 
 def _shaken(order: Order, rng: np.random.Generator) -> Order:
-    """The order with a quarter of its fields, at least three, put elsewhere."""
+    """Returns the order with a quarter of its fields, at least three, put elsewhere."""
     shaken = list(order)
     for _ in range(max(3, len(order) // 4)):
         shaken.insert(int(rng.integers(len(order))), shaken.pop(int(rng.integers(len(order)))))

@@ -1,4 +1,4 @@
-"""The order of the columns of a table before it is written: CFseq for Polars and Arrow, in scikit-learn's manner."""
+"""Orders the columns of a Polars or Arrow table by CFseq before it is written, behind an interface like scikit-learn's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .plan import Plan
 
 
 class ColumnOrder:
-    """Learns in which order the columns of a table compress best as CSV, and selects them so.
+    """Learns in which order the columns of a table compress best as CSV, and selects them in that order.
 
-    `ColumnOrder(compressor="zstd-3").fit_transform(df).write_csv("log.csv")`. After `fit`: `order_` (names) and `plan_`.
+    `ColumnOrder(compressor="zstd-3").fit_transform(df).write_csv("log.csv")`. After `fit`, `order_` holds the names and `plan_` the plan.
     """
 
     def __init__(self, compressor: str = "zstd-3", sample_rows: int = 40_000, budget_s: float = 30.0) -> None:
@@ -24,11 +24,11 @@ class ColumnOrder:
         self.budget_s = budget_s
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name."""
+        """Returns the parameters by name."""
         return {"compressor": self.compressor, "sample_rows": self.sample_rows, "budget_s": self.budget_s}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Sets some of them."""
+        """Sets some of the parameters."""
         for name, value in parameters.items():
             if name not in self.get_params():
                 raise InputError(f"parameter: found {one_line(name, 40)}; expected {', '.join(self.get_params())}")
@@ -36,7 +36,7 @@ class ColumnOrder:
         return self
 
     def fit(self, table: Any, y: Any = None) -> Self:
-        """Looks at eight stretches of the rows of a Polars or Arrow table."""
+        """Learns the order from eight stretches of the rows of a Polars or Arrow table."""
         import polars as pl
 
         frame = table if isinstance(table, pl.DataFrame) else pl.from_arrow(table)
@@ -57,14 +57,14 @@ class ColumnOrder:
         return self
 
     def transform(self, table: Any) -> Any:
-        """The table with its columns in the learned order."""
+        """Returns the table with its columns in the learned order."""
         names = list(getattr(table, "columns", ())) if not hasattr(table, "column_names") else list(table.column_names)
         if sorted(names) != sorted(self.order_):
             raise InputError(f"columns: found {one_line(', '.join(map(str, names)), 80)}; expected {one_line(', '.join(self.order_), 80)}")
         return table.select(list(self.order_))
 
     def fit_transform(self, table: Any, y: Any = None) -> Any:
-        """`fit`, then `transform`."""
+        """Calls `fit`, then `transform`."""
         return self.fit(table).transform(table)
 
 

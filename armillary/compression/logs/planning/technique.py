@@ -1,4 +1,4 @@
-"""What every technique of this arena does: look at a log, turn it into bytes, and turn the bytes back."""
+"""The methods that every technique of this arena has: it plans for a log, turns it into bytes, and turns the bytes back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .plan import EMBED, Plan, embedded_plan
 class Log:
     """A whole log in memory, and its format (None for free text).
 
-    `search` bounds what a technique may use of its own limits: bytes of the sample, orders, seconds. `lenient` leaves alone any number of
-    lines that do not fit.
+    `search` lowers the limits of a technique's search: bytes of the sample, orders, seconds. `lenient` leaves alone any number of lines
+    that do not fit.
     """
 
     data: bytes
@@ -27,9 +27,7 @@ class Log:
 
 
 class LogTechnique(Technique):
-    """Compresses logs. `plan` may look at a sample first; `pack` includes the transform; `decode` and `restore` together give the log
-    back.
-    """
+    """Compresses logs. `plan` may look at a sample first, `pack` includes the transform, and `decode` and `restore` undo it together."""
 
     compressor: str
 
@@ -39,19 +37,19 @@ class LogTechnique(Technique):
         return self.compressor
 
     def plan(self, log: Log) -> Plan | None:
-        """The order to write the fields in; None for the order as it is."""
+        """Returns the order in which the fields are written, or None if they keep their order."""
         return None
 
     def pack(self, log: Log, plan: Plan | None) -> bytes:
-        """All bytes needed to get the log back."""
+        """Returns all bytes that are needed to restore the log."""
         return compressor(self.compressor).compress(log.data if plan is None else plan.transform_bytes(log.data, embed=True))
 
     def decode(self, data: bytes) -> Any:
-        """What the compressor alone gives back: the reordered log, still a log."""
+        """Undoes the compressor alone, which gives the reordered log; it is still a log."""
         return compressor(self.compressor).decompress(data)
 
     def restore(self, decoded: Any, plan: Plan | None) -> bytes:
-        """The original bytes; the plan is read from the log itself."""
+        """Restores the original bytes; the plan is read from the log itself."""
         if plan is None:
             return bytes(decoded)
         line, _, rest = decoded.partition(b"\n")

@@ -1,8 +1,7 @@
-"""What a line of a log is made of: which byte parts its fields, how quotes and brackets protect it, and where the names stand.
+"""The formats of logs: which byte separates the fields of a line, how quotes and brackets protect it, and where the names stand.
 
-Every grammar here reads a field without looking at its place: a field is the same bytes wherever in the line it stands. So a line that
-fits still fits with its
-fields in another order, a line that does not fit is left alone, and the way back needs no list of the lines that were left alone.
+Every grammar here reads a field without looking at its place: a field has the same bytes wherever in the line it stands. So a line that
+fits still fits with its fields in another order, a line that does not fit is left alone, and the inverse needs no list of such lines.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from armillary.errors import InputError, one_line, unknown
 
+from . import NAMES
 from .split import fields_per_line
 
 #: How many bytes of a file decide what it is.
@@ -25,11 +25,9 @@ PLAIN, QUOTED, BRACKETS, PAIRS, JSON = range(5)
 
 @dataclass(frozen=True)
 class Format:
-    """A delimited log: `name`, the grammar of its fields, the bytes between two of them, how many there are, and whether `#` opens a
-    comment.
+    """A delimited log: the grammar of its fields, the bytes between two of them, how many there are, and whether `#` opens a comment.
 
-    `prefix` and `suffix` are bytes of the line around all fields (the braces of a JSON object). `names` are the fields' names where the
-    log gives them.
+    `names` are the fields' names where the log gives them.
     """
 
     name: str
@@ -46,16 +44,16 @@ class Format:
 
     @property
     def code(self) -> tuple[int, int, int, int]:
-        """What the kernels need: grammar, separator byte, separator length, whether # opens a comment."""
+        """The arguments of the kernels: grammar, separator byte, separator length, and whether # opens a comment."""
         return self.grammar, ord(self.separator[0]), len(self.separator), int(self.comments)
 
     def to_json(self) -> dict[str, Any]:
-        """For the sidecar."""
+        """Returns the format as a sidecar holds it."""
         return {**asdict(self), "names": list(self.names)}
 
     @classmethod
     def from_json(cls, found: Any, where: str) -> Format:
-        """A format that a sidecar holds, checked."""
+        """Returns a format that a sidecar holds, checked."""
         expected = {"name": str, "grammar": int, "separator": str, "fields": int, "comments": bool, "names": list}
         if not isinstance(found, dict) or set(found) != set(expected) or not all(type(found[k]) is t for k, t in expected.items()):
             raise InputError(f"format: found {one_line(str(found), 80)}; expected {', '.join(expected)}", where=where)
@@ -71,8 +69,7 @@ class Format:
 
 MOST_FIELDS = 1000
 _SEPARATORS = {PLAIN: "\t,;| ", QUOTED: "\t,;| ", BRACKETS: " ", PAIRS: " ", JSON: (",", ", ")}
-#: What a person may call a format; `auto` looks at the file, `lines` is free text.
-NAMES = ("auto", "zeek", "csv", "tsv", "w3c", "combined", "netflow", "key-value", "jsonl", "lines")
+
 
 _NETFLOW = re.compile(rb"(?i)^(ts|date|firstseen|first_switched|start)\b.*\b(sa|src|srcip|srcaddr|ipv4_src_addr)", re.ASCII)
 _COMBINED = re.compile(rb'^\S+ \S+ \S+ \[[^\]]+\] "')
@@ -80,7 +77,7 @@ _PAIR = re.compile(rb"(?:^|\s)[A-Za-z_][\w.\-]*=")
 
 
 def detect(source: bytes | Path | str, name: str = "auto") -> Format | None:
-    """The format of a log, from its first lines; None for free text. `name` overrides what it looks like."""
+    """Returns the format of a log, from its first lines; None for free text. `name` overrides what it looks like."""
     if name not in NAMES:
         raise unknown("format", name, NAMES)
     where = str(source) if not isinstance(source, bytes) else None
@@ -161,7 +158,7 @@ def _with_count(name: str, lines: list[bytes], where: str | None) -> Format:
             f"{name}: no line of the first {len(lines)} has two fields; the first is {one_line(repr(lines[0]), 60)}", where=where
         )
     if best.fields > MOST_FIELDS:
-        raise InputError(f"found {best.fields} fields a line; expected at most {MOST_FIELDS}", where=where)
+        raise InputError(f"found {best.fields} fields per line; expected at most {MOST_FIELDS}", where=where)
     return Format(best.name, best.grammar, best.separator, best.fields, best.comments, _names(best, lines))
 
 

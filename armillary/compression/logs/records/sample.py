@@ -1,4 +1,4 @@
-"""Eight stretches of a log: evenly spaced runs of consecutive lines, because matches live between neighbours in time."""
+"""A sample is eight evenly spaced runs of consecutive lines of a log, because matches occur between neighbours in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_EXCEPTIONS = 0.2
 
 @dataclass(frozen=True)
 class Sample:
-    """The fitting lines of a sample: their bytes, where each field starts and ends, and at which line each stretch begins."""
+    """The fitting lines of a sample, with their bytes, the start and end of each field, and the line at which each stretch begins."""
 
     format: Format
     data: np.ndarray
@@ -35,7 +35,7 @@ class Sample:
         return len(self.starts)
 
     def part(self) -> Sample:
-        """One stretch, of the middle: enough to see that an order is bad."""
+        """Returns the middle stretch, which is enough to see that an order is bad."""
         middle = len(self.stretches) // 2
         begin = self.stretches[middle]
         end = self.stretches[middle + 1] if middle + 1 < len(self.stretches) else len(self)
@@ -43,7 +43,7 @@ class Sample:
 
 
 def read_sample(source: bytes | Path | str, sample_bytes: int = 4 << 20, stretches: int = STRETCHES) -> list[bytes]:
-    """The stretches of a log, each of whole lines; the whole log where it is no larger than the sample."""
+    """Reads the stretches of a log, each of whole lines; they are the whole log where it is no larger than the sample."""
     if sample_bytes <= 0:
         raise InputError(f"sample: found {sample_bytes} bytes; expected more than 0")
     if isinstance(source, bytes):
@@ -82,7 +82,7 @@ def _stretches(size: int, sample_bytes: int, stretches: int, read: Callable[[int
 
 
 def take_sample(source: bytes | Path | str, format: Format, sample_bytes: int = 4 << 20, *, lenient: bool = False) -> Sample:
-    """The sample of a log, split into fields; InputError where more than a fifth of its lines do not fit, unless `lenient`."""
+    """Takes a sample of a log, split into fields; raises InputError if more than a fifth of its lines do not fit, unless `lenient`."""
     where = None if isinstance(source, bytes) else str(source)
     pieces = read_sample(source, sample_bytes)
     data = np.frombuffer(b"".join(pieces), np.uint8)

@@ -1,8 +1,7 @@
-"""Lines into fields and back into lines in another order: byte loops over a whole chunk, no Python object for a line.
+"""Splits lines into fields and writes them in another order, by byte loops over a whole chunk without a Python object per line.
 
 A line fits when it has exactly as many fields as the log, no carriage return before its end, quotes and brackets that close, and (where
-`#` opens a comment) no field
-that begins with `#`. All of these stay true or false when fields change places, which is what makes the way back exact.
+`#` opens a comment) no field that begins with `#`. All of these stay true or false when fields change places, so the inverse is exact.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ LONGEST_LINE = 16 << 20
 
 @loop
 def _fields(line, begin, end, grammar, separator, width, comments, starts, ends):
-    # Fields of line[begin:end] (no line end in it) into starts and ends; how many, or -1 where the grammar breaks or there are more than
-    # fit.
+    # Writes the fields of line[begin:end], which holds no line end, to starts and ends. Returns their number, or -1 where the grammar
+    # breaks or there are more than fit.
     most = len(starts)
     if end - begin > LONGEST_LINE:
         return -1
@@ -130,7 +129,7 @@ def _fields(line, begin, end, grammar, separator, width, comments, starts, ends)
 
 @loop
 def _header(line, begin, end):
-    # Where the names of a header line begin (behind "#fields\t", "#types\t" or "#Fields: "), or -1.
+    # Returns where the names of a header line begin (behind "#fields\t", "#types\t" or "#Fields: "), or -1.
     if end - begin > 8 and line[begin] == HASH and line[begin + 6] == 115:
         lower = line[begin + 1] == 102 and line[begin + 7] == 9
         upper = line[begin + 1] == 70 and line[begin + 7] == 58 and line[begin + 8] == 32
@@ -157,7 +156,7 @@ def _header(line, begin, end):
 
 @loop
 def _names_in(line, begin, end, separator, starts, ends):
-    # The names of a header line, parted by single separators; they may begin with #.
+    # Finds the names of a header line, which single separators part; they may begin with #.
     if end - begin > LONGEST_LINE:
         return -1
     count = 0
@@ -179,7 +178,7 @@ def _names_in(line, begin, end, separator, starts, ends):
 
 @loop
 def _line_end(data, begin, size):
-    # (end of the content, start of the next line): the content leaves out \n and \r\n.
+    # Returns (end of the content, start of the next line); the content leaves out \n and \r\n.
     at = begin
     while at < size and data[at] != NEWLINE:
         at += 1
@@ -192,7 +191,7 @@ def _line_end(data, begin, size):
 
 @loop
 def fields_per_line(data, grammar, separator, width, comments):
-    """Fields of every line of `data` (uint8), -1 where a line does not fit the grammar."""
+    """Counts the fields of every line of `data` (uint8); a line that does not fit the grammar counts -1."""
     lines = 0
     for byte in data:
         lines += byte == NEWLINE
@@ -257,7 +256,7 @@ def reorder(data, size, order, grammar, separator, width, comments, out):
 
 @loop
 def parse(data, fields, grammar, separator, width, comments):
-    """(begin of each line and one past the last, start[line, field], end[line, field], fits) of all lines of `data`."""
+    """Returns (begin of each line and one past the last, start[line, field], end[line, field], fits) of all lines of `data`."""
     lines = 0
     for byte in data:
         lines += byte == NEWLINE
@@ -286,7 +285,7 @@ def parse(data, fields, grammar, separator, width, comments):
 
 @loop
 def assemble(data, starts, ends, order, separator, width, braces, out):
-    """Fitting lines of a sample in this order of fields, one newline each, into `out`; how many bytes it took."""
+    """Writes the fitting lines of a sample to `out` in this order of fields, each with a newline; returns the number of bytes."""
     write = 0
     fields = len(order)
     for line in range(len(starts)):
@@ -314,8 +313,9 @@ def assemble(data, starts, ends, order, separator, width, braces, out):
 
 @loop
 def intern(data, starts, ends):
-    """(id of each piece data[start:end], index of the first piece of each id): equal bytes have equal ids, counted from 0 as they
-    first appear.
+    """Returns (id of each piece data[start:end], index of the first piece of each id).
+
+    Equal bytes have equal ids, which are counted from 0 in the order of first appearance.
     """
     count = len(starts)
     size = 16

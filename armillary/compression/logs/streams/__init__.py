@@ -1,1 +1,1 @@
-"""Bytes made small: numbers, words, and the compressors behind them."""
+"""How the streams of a log are compressed: numbers, words, and the compressors behind them."""

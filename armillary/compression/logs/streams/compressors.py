@@ -1,8 +1,7 @@
-"""The general compressors, by name and level: bytes to bytes and back, each with a faster one of its family that stands in for it while
-orders are searched.
+"""The general compressors by name and level; a faster one of the same family stands in for each while orders are searched.
 
-`gzip-6`, `bzip2-9`, `zstd-3`, `zstd-19`, `xz-6`, `brotli-9`, `ppmd-6` (the number is the level, or the order of PPMd's contexts) and
-`denum`, which is this arena's own.
+They are `gzip-6`, `bzip2-9`, `zstd-3`, `zstd-19`, `xz-6`, `brotli-9` and `ppmd-6` (the number is the level, or the order of PPMd's
+contexts), and `denum`, which is this arena's own.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any
 
 from armillary.errors import InputError, unknown
 
-#: Family: (level where none is given, least, most, package beyond the core).
+#: Maps a family to (level where none is given, least, most, package beyond the core).
 FAMILIES: dict[str, tuple[int, int, int, str]] = {
     "gzip": (6, 1, 9, ""), "bzip2": (9, 1, 9, ""), "zstd": (3, 1, 22, ""), "xz": (6, 0, 9, ""),
     "brotli": (9, 0, 11, "brotli"), "ppmd": (6, 2, 64, "pyppmd"), "denum": (6, 0, 22, ""),
 }  # fmt: skip
-#: What is scored while orders are searched: measured to rank orders as the family does, at several times its speed.
+#: The stand-in that scores orders in a search: it was measured to rank orders as the family does, at several times its speed.
 STAND_INS = {
     "gzip": "gzip-1", "bzip2": "bzip2-1", "zstd": "zstd-1", "xz": "zstd-5", "brotli": "brotli-4", "ppmd": "ppmd-4", "denum": "denum-1",
 }  # fmt: skip
@@ -42,20 +41,20 @@ class Compressor:
 
     @property
     def name(self) -> str:
-        """As `compressor` takes it."""
+        """The name, as `compressor` takes it."""
         return f"{self.family}-{self.level}"
 
     @property
     def stand_in(self) -> Compressor:
-        """The faster one that ranks orders in its place; a level that is fast enough stands for itself."""
+        """The faster compressor that ranks orders in its place; a level that is fast enough is its own stand-in."""
         return self if self.family == "zstd" and self.level <= FAST_ZSTD else compressor(STAND_INS[self.family])
 
     def compress(self, data: Any) -> bytes:
-        """All bytes needed to get `data` back."""
+        """Returns all bytes that are needed to restore `data`."""
         return _COMPRESS[self.family](data, self.level)
 
     def decompress(self, data: bytes) -> bytes:
-        """The bytes again; InputError where they are damaged."""
+        """Restores the bytes; raises InputError where they are damaged."""
         try:
             return _DECOMPRESS[self.family](data)
         except InputError:
@@ -69,7 +68,7 @@ class Compressor:
 
 
 def compressor(name: str) -> Compressor:
-    """The compressor of that name: a family, or a family and a level."""
+    """Returns the compressor of that name, which is a family, or a family and a level."""
     found = re.fullmatch(r"([a-z0-9]+?)(?:-(\d{1,2}))?", name)
     if not found or found[1] not in FAMILIES:
         raise unknown("compressor", name, [*FAMILIES, "zstd-3", "gzip-6", "xz-6"])
@@ -132,7 +131,7 @@ def _zstd(data: Any, level: int) -> bytes:
 def _from_zstd(data: bytes) -> bytes:
     import zstandard
 
-    # One at a time and not by the size that the frame announces: that number is not trusted before the bytes are there.
+    # Frames are decompressed piece by piece, because the size that a frame announces is not trusted before the bytes are there.
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     out = decompressor.decompress(data)
     if not decompressor.eof:

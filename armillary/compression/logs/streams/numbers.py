@@ -1,12 +1,10 @@
-"""Numeric tokens of log lines: found and taken out by one byte loop, put back by another.
+"""One byte loop takes the numeric tokens out of log lines, and another one puts them back.
 
-A line becomes a *pattern*, the line with every numeric token replaced by the byte 1 and a byte that names the token's *tag*; the tag is
-the shape: a plain number, a
-number with leading zeros and so many digits, a fraction with so many decimals, an IPv4 address, a time of day, or any other group of
-numbers joined by `:` `.` `-` `/`
-with so many digits each. Values go to one stream a tag. Whatever a value does not say (zeros in front, separators, widths) is in the tag,
-so the way back is exact.
-Words of letters and digits, and numbers too long for 63 bits, go to the stream of variables.
+A line becomes a *pattern*, the line with every numeric token replaced by the byte 1 and a byte that names the token's *tag*. The tag is
+the shape of the token: a plain number, a number with leading zeros and a certain number of digits, a fraction with a certain number of
+decimals, an IPv4 address, a time of day, or any other group of numbers of certain widths that `:` `.` `-` `/` join. Values go to one
+stream per tag. Whatever a value does not say (zeros in front, separators, widths) is in the tag, so the inverse is exact. Words of letters
+and digits, and numbers too long for 63 bits, go to the stream of variables.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 from armillary.kernels import loop
 
 MARK = 1
-#: Behind the mark at the start of a pattern: the rest of it is a line as it stands.
+#: This byte behind the mark at the start of a pattern says that the rest is a line as it stands.
 RAW = 2
 #: Tags. Plain numbers below and from 10^9; fixed widths; decimals by width behind small and large whole parts; addresses; times;
 #: variables; words; then groups.
@@ -29,7 +27,7 @@ MOST_PARTS = 6
 
 @loop
 def _kind(byte):
-    # 2 digit, 1 letter (or _ or a byte above 127), 0 anything else.
+    # Returns 2 for a digit, 1 for a letter (or _ or a byte above 127), 0 for anything else.
     if 48 <= byte <= 57:
         return 2
     if 65 <= byte <= 90 or 97 <= byte <= 122 or byte == 95 or byte >= 128:
@@ -39,7 +37,7 @@ def _kind(byte):
 
 @loop
 def _digits(line, at, end):
-    # One past the last digit of the run at `at`, or -1 where a letter belongs to the run.
+    # Returns one past the last digit of the run at `at`, or -1 where a letter belongs to the run.
     while at < end:
         kind = _kind(line[at])
         if kind == 0:
@@ -52,7 +50,7 @@ def _digits(line, at, end):
 
 @loop
 def _value(line, at, end, value):
-    # `value` followed by these digits, or -1 where that takes more than 63 bits.
+    # Returns `value` followed by these digits, or -1 where that takes more than 63 bits.
     for i in range(at, end):
         if value > 922337203685477579:
             return np.int64(-1)
@@ -62,12 +60,11 @@ def _value(line, at, end, value):
 
 @loop
 def tokenise(data, shapes, shape_count, patterns, line_ends, tags, values, places, lengths):
-    """Patterns of all lines of `data` into `patterns` (up to each of `line_ends`), tokens into `tags` and `values`, variables into
-    `places` and `lengths`.
+    """Writes the patterns of all lines of `data` to `patterns`, each up to its entry of `line_ends`.
 
-    `shapes` holds the groups known so far, `shape_count` of them. Returns (bytes of patterns, lines, tokens, variables, shapes). A line
-    that holds the mark itself
-    begins with the mark and the byte RAW, and stands there as it is.
+    Tokens go to `tags` and `values`, variables to `places` and `lengths`. `shapes` holds the `shape_count` groups that are known so far.
+    Returns (bytes of patterns, lines, tokens, variables, shapes). A line that holds the mark itself begins with the mark and the byte RAW,
+    and stands there as it is.
     """
     size = len(data)
     write, line, tokens, variables = 0, 0, 0, 0
@@ -214,7 +211,7 @@ def tokenise(data, shapes, shape_count, patterns, line_ends, tags, values, place
 
 @loop
 def _write(out, at, value, width):
-    # The value in exactly `width` digits; one past the last, or -1 where it does not fit.
+    # Writes the value in exactly `width` digits; returns one past the last, or -1 where it does not fit.
     if at + width > len(out):
         return -1
     for i in range(width):
@@ -249,7 +246,7 @@ def restore(
     last_newline,
     out,
 ):
-    """Fills `out` with the lines again; how many bytes, or -1 where the streams contradict each other.
+    """Fills `out` with the restored lines; returns the number of bytes, or -1 where the streams contradict each other.
 
     Pattern p is patterns[starts[p]:starts[p + 1]]; the values of tag t are streams[stream_starts[t]:stream_starts[t + 1]].
     """
@@ -375,7 +372,7 @@ def restore(
 
 @loop
 def to_varints(values, differences, out):
-    """Zigzag varints of the values, or of their differences, into `out`; how many bytes."""
+    """Writes zigzag varints of the values, or of their differences, to `out`; returns the number of bytes."""
     write = 0
     previous = np.int64(0)
     for value in values:
@@ -395,7 +392,7 @@ def to_varints(values, differences, out):
 
 @loop
 def from_varints(data, differences, out):
-    """Fills `out` from varints; how many bytes were read, or -1 where they end early or run over 64 bits."""
+    """Fills `out` from varints; returns the number of bytes read, or -1 where they end early or run over 64 bits."""
     at = 0
     previous = np.int64(0)
     for i in range(len(out)):

@@ -1,4 +1,4 @@
-"""Words of rare patterns: a pattern that hardly repeats is cut into the words that make it rare and a skeleton that does repeat."""
+"""Takes rare patterns apart: a pattern that hardly repeats becomes the words that make it rare and a skeleton that does repeat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from armillary.kernels import loop
 from ..records.split import intern
 from .numbers import FIRST, MARK, RAW, WORD, _kind
 
-#: A pattern seen less often is taken apart; a word in at least this share of the lines concerned stays in the skeleton.
+#: A pattern that occurs less often is taken apart; a word in at least this share of the lines concerned stays in the skeleton.
 RARE, FIXED = 3, 0.5
 
 
 @loop
 def _spans(text, starts, ends, chosen):
-    # Runs of letters of the chosen patterns: (start, end, pattern) of each.
+    # Returns (start, end, pattern) of each run of letters in the chosen patterns.
     count = 0
     for turn in range(2):
         if turn:
@@ -47,7 +47,7 @@ def _spans(text, starts, ends, chosen):
 
 @loop
 def _skeletons(text, starts, ends, begins, stops, owners, taken):
-    # All patterns with the taken spans replaced by the mark of a word, and where each ends.
+    # Returns all patterns with the taken spans replaced by the mark of a word, and where each ends.
     out = np.empty(2 * len(text) + 2, np.uint8)
     limits = np.zeros(len(starts) + 1, np.int64)
     write, span = 0, 0
@@ -71,7 +71,7 @@ def _skeletons(text, starts, ends, begins, stops, owners, taken):
 
 @loop
 def _per_line(ids, first_span, span_ids):
-    # Word ids of all lines, in line order.
+    # Returns the word ids of all lines in line order.
     count = 0
     for pattern in ids:
         count += first_span[pattern + 1] - first_span[pattern]
@@ -87,10 +87,10 @@ def _per_line(ids, first_span, span_ids):
 def take_apart(
     text: np.ndarray, starts: np.ndarray, ends: np.ndarray, ids: np.ndarray
 ) -> tuple[list[bytes], np.ndarray, list[bytes], np.ndarray]:
-    """(patterns, pattern of each line, words, word ids in line order) from distinct patterns text[starts:ends] and the pattern of each
-    line.
+    """Returns (patterns, pattern of each line, words, word ids in line order).
 
-    Patterns and words are numbered from the most frequent down.
+    The arguments are the distinct patterns text[starts:ends] and the pattern of each line. Patterns and words are numbered from the most
+    frequent down.
     """
     counts = np.bincount(ids, minlength=len(starts))
     rare = counts < RARE

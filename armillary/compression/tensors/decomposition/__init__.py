@@ -1,1 +1,1 @@
-"""What the decompositions share: modes, the split SVD, tensor trains, and what each of them offers."""
+"""The parts that the decompositions share: modes, the split SVD, tensor trains, and the methods of a decomposition."""

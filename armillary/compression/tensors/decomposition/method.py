@@ -1,4 +1,4 @@
-"""What every decomposition offers: a tensor made small to a relative error, and made again."""
+"""The methods of every decomposition: it compresses a tensor to a relative error, and restores it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Compressed:
-    """Values that must be kept, and how to make the tensor again."""
+    """The values that must be kept, from which the tensor can be restored."""
 
     size: int
     full: Callable[[], Array]
@@ -34,7 +34,7 @@ class Decomposition(Technique):
     eps: float = parameter(0.3, "relative error ‖A − Â‖/‖A‖ that is allowed", range=(0.0, 0.999))
 
     def compress(self, tensor: Array) -> Compressed:
-        """The tensor in small."""
+        """Compresses a tensor."""
         raise NotImplementedError
 
 
@@ -45,7 +45,7 @@ class Train(Decomposition):
     engine: ClassVar[Engine] = "gesdd"
 
     def compress(self, tensor: Array) -> Compressed:
-        """Matrices are folded into modes first."""
+        """Compresses a tensor to a train; matrices are folded into modes first."""
         if tensor.ndim != 2:
             train = tt_svd(tensor, self.eps, engine=self.engine)
             return Compressed(train.size, train.full)

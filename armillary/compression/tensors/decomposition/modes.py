@@ -1,4 +1,4 @@
-"""How a matrix or kernel is folded into a tensor whose train is small: modes of about equal size, out and in side by side."""
+"""Folds a matrix or kernel into a tensor whose train is small: the modes have about equal size and join an output and an input mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def balanced(n: int, count: int) -> tuple[int, ...]:
-    """n as a product of `count` factors, as equal as its primes allow, the largest first: 4096 → (8, 8, 8, 8)."""
+    """Returns n as a product of `count` factors, as equal as its primes allow, the largest first: 4096 → (8, 8, 8, 8)."""
     factors = [1] * count
     for prime in sorted(_primes(n), reverse=True):
         factors[factors.index(min(factors))] *= prime
@@ -32,7 +32,7 @@ def _primes(n: int) -> list[int]:
 
 
 def modes_of(shape: Sequence[int], modes: Any = "auto") -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(output modes, input modes) of a weight: linear O×I folded by balanced factors, convolutions O, I·kh·kw as they are.
+    """Returns (output modes, input modes) of a weight: linear O×I folded by balanced factors, convolutions O, I·kh·kw as they are.
 
     `modes` may be a pair of lists instead of "auto", whose products must be O and I.
     """
@@ -52,14 +52,14 @@ def modes_of(shape: Sequence[int], modes: Any = "auto") -> tuple[tuple[int, ...]
 
 
 def fold(weight: Array, out: Sequence[int], into: Sequence[int]) -> Array:
-    """An O×I matrix as a tensor of modes (out_k·in_k): what `TT.matvec` multiplies with."""
+    """Returns an O×I matrix as a tensor of modes (out_k·in_k), which `TT.matvec` takes."""
     d = len(out)
     parts = weight.reshape(*out, *into).transpose([axis for k in range(d) for axis in (k, d + k)])
     return parts.reshape([o * i for o, i in zip(out, into)])
 
 
 def unfold(tensor: Array, out: Sequence[int], into: Sequence[int]) -> Array:
-    """The O×I matrix that `fold` took."""
+    """Returns the O×I matrix that `fold` took."""
     d = len(out)
     parts = tensor.reshape([n for pair in zip(out, into) for n in pair])
     return parts.transpose([2 * k for k in range(d)] + [2 * k + 1 for k in range(d)]).reshape(math.prod(out), math.prod(into))

@@ -1,7 +1,7 @@
-"""The singular value decomposition in its two halves: Householder bidiagonalisation, then implicit-shift QR on the bidiagonal.
+"""The singular value decomposition in two halves: Householder bidiagonalisation, then implicit-shift QR on the bidiagonal.
 
-A small processor runs the halves on different units; here they are really run, and how many sweeps the second half took is reported,
-because that is what the model of the processor is charged with. `engine="lapack"` runs the same halves by LAPACK (gebrd, orgbr, bdsqr).
+A small processor runs the halves on different units; here they are really run, and the number of sweeps of the second half is reported,
+because the model of the processor is charged with it. `engine="lapack"` runs the same halves by LAPACK (gebrd, orgbr, bdsqr).
 
 Phase 1 gathers panels of 32 reflections, so that half of its work is in products: A ← A − V·Yᵀ − X·Wᵀ. Matrices more than 5/3 as high as
 wide are brought to a triangle by QR first. Phase 2 chases bulges with Wilkinson's shift and splits where a superdiagonal is negligible.
@@ -22,7 +22,7 @@ from armillary.kernels import loop
 
 Array = np.ndarray[Any, Any]
 PANEL = 32
-#: A matrix this much higher than wide goes through QR first.
+#: A matrix that is this much higher than wide goes through QR first.
 TALL = 5 / 3
 #: Most sweeps of phase 2 for each column.
 SWEEPS = 30
@@ -40,7 +40,7 @@ class Svd:
 
 
 def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Literal["split", "lapack"] = "split") -> Svd:
-    """The decomposition of a real m×n matrix, cut to the least rank (at least 1) whose tail √Σσ² is at most `tail`."""
+    """Returns the decomposition of a real m×n matrix, cut to the least rank (at least 1) whose tail √Σσ² is at most `tail`."""
     if a.ndim != 2 or a.dtype not in (np.float32, np.float64):
         raise InputError(f"svd: found {a.ndim} dimensions of {a.dtype}; expected a matrix of float32 or float64")
     m, n = a.shape
@@ -52,7 +52,7 @@ def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Litera
     outer = None
     if m > TALL * n:
         outer, a = np.linalg.qr(a)
-    # Scaled to an entry of about 1: squares of subnormal entries would vanish.
+    # The matrix is scaled to entries of about 1, because squares of subnormal entries would vanish.
     scale = float(np.max(np.abs(a)))
     if not np.isfinite(scale):
         raise InputError("svd: found an entry that is not finite; expected finite numbers")
@@ -75,9 +75,11 @@ def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Litera
 
 
 def truncated(s: Array, tail: float, max_rank: int | None = None) -> tuple[Array, int]:
-    """(indices by descending value, how many to keep): the least rank ≥ 1 whose left-out values have √Σσ² ≤ tail; all for a tail of 0."""
+    """Returns (indices by descending value, how many to keep): the least rank ≥ 1 whose left-out values have √Σσ² ≤ tail; all for a tail of
+    0.
+    """
     order = np.argsort(-s, kind="stable")
-    # In units of the largest: squares of very small values would vanish.
+    # Values are in units of the largest, because squares of very small values would vanish.
     largest = float(s[order[0]]) or 1.0
     square, limit = 0.0, (float(tail) / largest) ** 2
     rank = len(s)
@@ -90,7 +92,7 @@ def truncated(s: Array, tail: float, max_rank: int | None = None) -> tuple[Array
 
 
 def bidiagonal(a: Array, engine: Literal["split", "lapack"] = "split") -> tuple[Array, Array, Array, Array]:
-    """(d, e, U, Vᵀ) with a = U·B·Vᵀ, B upper bidiagonal of diagonal d (n) and superdiagonal e (n−1); a is m×n with m ≥ n."""
+    """Returns (d, e, U, Vᵀ) with a = U·B·Vᵀ, B upper bidiagonal of diagonal d (n) and superdiagonal e (n−1); a is m×n with m ≥ n."""
     if engine == "lapack":
         return _lapack_bidiagonal(a)
     n = a.shape[1]
@@ -150,7 +152,7 @@ def _reflector(x: Array) -> tuple[Any, Any]:
 
 
 def _accumulated(a: Array, tau: Array, columns: int) -> Array:
-    """The first `columns` columns of H₁H₂…, whose vectors lie below the diagonal of a, from the last panel to the first."""
+    """Returns the first `columns` columns of H₁H₂…, whose vectors lie below the diagonal of a, from the last panel to the first."""
     m, k = a.shape[0], len(tau)
     q = np.eye(m, columns, dtype=a.dtype)
     for start in range((k - 1) // PANEL * PANEL, -1, -PANEL):
@@ -169,7 +171,7 @@ def _accumulated(a: Array, tau: Array, columns: int) -> Array:
 
 @loop
 def _turn(rows, i, j, c, s):
-    """Rows i and j ← (c·i + s·j, c·j − s·i)."""
+    """Rotates rows i and j to (c·i + s·j, c·j − s·i)."""
     for k in range(rows.shape[1]):
         x, y = rows[i, k], rows[j, k]
         rows[i, k] = c * x + s * y
@@ -178,7 +180,7 @@ def _turn(rows, i, j, c, s):
 
 @loop
 def _givens(f, g):
-    """(c, s, r) with c·f + s·g = r and c·g − s·f = 0."""
+    """Returns (c, s, r) with c·f + s·g = r and c·g − s·f = 0."""
     if g == 0:
         return f / f if f != 0 else g + 1, g, f
     r = np.hypot(f, g)
@@ -187,7 +189,10 @@ def _givens(f, g):
 
 @loop
 def _diagonalised(d, e, ut, vt, most):
-    """Implicit-shift QR on the bidiagonal (d, e), its rotations applied to the rows of Uᵀ and Vᵀ: sweeps, or −1 where too many."""
+    """Runs implicit-shift QR on the bidiagonal (d, e) and applies its rotations to the rows of Uᵀ and Vᵀ.
+
+    Returns the number of sweeps, or −1 if there were too many.
+    """
     n = d.shape[0]
     unit = np.finfo(d.dtype).eps / 2
     largest = d.dtype.type(0)
@@ -211,7 +216,7 @@ def _diagonalised(d, e, ut, vt, most):
         split = False
         for i in range(low, high):
             if abs(d[i]) <= unit * tiny:
-                # A zero on the diagonal: its row is turned away against those below.
+                # The row of a zero on the diagonal is rotated away against those below.
                 d[i] = 0
                 f = e[i]
                 e[i] = 0
@@ -225,7 +230,7 @@ def _diagonalised(d, e, ut, vt, most):
                 split = True
                 break
         if not split and abs(d[high]) <= unit * tiny:
-            # The last is zero: its column is turned away against those before.
+            # If the last one is zero, its column is rotated away against those before.
             d[high] = 0
             f = e[high - 1]
             e[high - 1] = 0
@@ -274,7 +279,7 @@ def _diagonalised(d, e, ut, vt, most):
 
 @cache
 def _lapack(name: str) -> int:
-    """The address of a LAPACK function, which SciPy keeps for Cython."""
+    """Returns the address of a LAPACK function, which SciPy keeps for Cython."""
     from numba.extending import get_cython_function_address
 
     return int(get_cython_function_address("scipy.linalg.cython_lapack", name))
@@ -310,7 +315,7 @@ def _lapack_bidiagonal(a: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _lapack_diagonal(d: Array, e: Array, ut: Array, vt: Array) -> int:
-    """bdsqr on rows of Uᵀ and Vᵀ in place. It does not say how many sweeps it took: 2 a column, as a rule."""
+    """Runs bdsqr on rows of Uᵀ and Vᵀ in place. It does not say how many sweeps it took, so 2 per column are assumed."""
     letter = "s" if d.dtype == np.float32 else "d"
     n, m = len(d), ut.shape[1]
     # In Fortran's order the rows of C-ordered Uᵀ are the columns of U, which is what it wants; Vᵀ has to be turned.

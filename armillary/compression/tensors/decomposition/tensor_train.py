@@ -1,4 +1,4 @@
-"""Tensors in tensor-train form: a chain of small cores whose product over shared ranks is the tensor.
+"""A tensor in tensor-train form is a chain of small cores whose product over shared ranks is the tensor.
 
 A[i₁, …, i_d] ≈ G₁[i₁]·G₂[i₂]·…·G_d[i_d], where G_k[i] is an r_{k−1}×r_k matrix. Oseledets: Tensor-train decomposition, 2011.
 """
@@ -63,18 +63,18 @@ class TT:
         return sum(core.nbytes for core in self.cores)
 
     def full(self) -> Array:
-        """The tensor itself."""
+        """Returns the tensor itself."""
         made = self.cores[0].reshape(self.shape[0], -1)
         for core in self.cores[1:]:
             made = made.reshape(-1, core.shape[0]) @ core.reshape(core.shape[0], -1)
         return made.reshape(self.shape)
 
     def norm(self) -> float:
-        """‖A‖_F, from the cores."""
+        """Returns ‖A‖_F, from the cores."""
         return math.sqrt(max(0.0, self.dot(self)))
 
     def dot(self, other: TT) -> float:
-        """Σ A·B over all entries, from the cores."""
+        """Returns Σ A·B over all entries, from the cores."""
         if self.shape != other.shape:
             raise InputError(f"dot: found the shapes {self.shape} and {other.shape}; expected equal ones")
         inner: Any = np.ones((1, 1))
@@ -100,7 +100,7 @@ class TT:
         return TT(tuple(made))
 
     def __mul__(self, other: TT | float) -> TT:
-        """Entry by entry with another train, or by a number."""
+        """Multiplies entry by entry with another train, or by a number."""
         if not isinstance(other, TT):
             return TT((self.cores[0] * self.cores[0].dtype.type(other), *self.cores[1:]))
         if self.shape != other.shape:
@@ -111,7 +111,7 @@ class TT:
     __rmul__ = __mul__
 
     def matvec(self, x: Array, out: Sequence[int] | None = None) -> Array:
-        """The train of a matrix times a vector (or a batch of them, …×Πin), where each mode is (out_k·in_k), as `fold` makes it."""
+        """Multiplies the train of a matrix by a vector (or a batch of them, …×Πin), where each mode is (out_k·in_k), as `fold` makes it."""
         if out is None:
             raise InputError("matvec: found no output modes; expected out=[...], one for each core")
         into = [n // o for n, o in zip(self.shape, out)]
@@ -130,7 +130,7 @@ class TT:
         return state.reshape(*batch, done)
 
     def round(self, eps: float, max_rank: int | None = None) -> TT:
-        """The train of least ranks within eps·‖A‖ of this one, without making the tensor."""
+        """Returns the train of least ranks within eps·‖A‖ of this one, without making the tensor."""
         _checked(eps, max_rank)
         cores = [np.array(core) for core in self.cores]
         for k in range(len(cores) - 1, 0, -1):
@@ -145,17 +145,17 @@ class TT:
         return TT(tuple(cores))
 
     def to_arrays(self) -> list[Array]:
-        """The cores, to be sent (Flower's clients take lists of arrays)."""
+        """Returns the cores, to be sent (Flower's clients take lists of arrays)."""
         return list(self.cores)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[Array]) -> TT:
-        """A train from cores that were sent."""
+        """Makes a train from cores that were sent."""
         return cls(tuple(np.asarray(core) for core in arrays))
 
 
 def tt_svd(a: Any, eps: float = 1e-2, max_rank: int | None = None, engine: Engine = "auto", *, cast: bool = False, seed: int = 0) -> TT:
-    """The tensor train within eps·‖A‖ of a dense tensor (float32 or float64, d ≥ 1 modes), of least ranks, unfolding by unfolding.
+    """Returns the tensor train within eps·‖A‖ of a dense tensor (float32 or float64, d ≥ 1 modes), of least ranks, unfolding by unfolding.
 
     Engines: "gesdd" (LAPACK), "split" (our two halves), "lapack" (the same halves by LAPACK), "random" (a sketch with one power step, error
     within the bound by adding columns until it is), "qr" (column-pivoted), "auto" (gesdd, or a sketch for large unfoldings). `max_rank`
@@ -165,7 +165,7 @@ def tt_svd(a: Any, eps: float = 1e-2, max_rank: int | None = None, engine: Engin
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     a = _floating(a, cast)
-    # By a power of two to entries of about 1: squares of very large or small ones would leave the range.
+    # Entries are scaled by a power of two to about 1, because squares of very large or small ones would leave the range.
     exponent = int(np.frexp(np.max(np.abs(a)))[1])
     rest, before = np.ldexp(a, -exponent), 1
     tail = eps / math.sqrt(max(1, a.ndim - 1)) * float(np.linalg.norm(rest.ravel()))
@@ -186,7 +186,7 @@ def tt_svd(a: Any, eps: float = 1e-2, max_rank: int | None = None, engine: Engin
 
 
 def decomposed(matrix: Array, tail: float, max_rank: int | None, engine: str, rng: np.random.Generator) -> Svd:
-    """A matrix as U·diag(s)·Vᵀ to within `tail` in the Frobenius norm, by one of the engines."""
+    """Returns a matrix as U·diag(s)·Vᵀ to within `tail` in the Frobenius norm, by one of the engines."""
     if engine == "auto":
         engine = "random" if matrix.size >= _LARGE and min(matrix.shape) >= _WIDE and tail > 0 else "gesdd"
     if engine in ("split", "lapack"):
@@ -202,7 +202,7 @@ def _cut(u: Array, s: Array, vt: Array, tail: float, max_rank: int | None) -> Sv
 
 
 def _gesdd(matrix: Array, tail: float, max_rank: int | None) -> Svd:
-    """LAPACK's divide and conquer; what is far from square goes through QR, and only the triangle is decomposed."""
+    """Decomposes by LAPACK's divide and conquer; a matrix that is far from square goes through QR, and only its triangle is decomposed."""
     m, n = matrix.shape
     if n > 2 * m:
         q, r = np.linalg.qr(matrix.T)
@@ -218,7 +218,7 @@ def _gesdd(matrix: Array, tail: float, max_rank: int | None) -> Svd:
 
 
 def _sketched(matrix: Array, tail: float, max_rank: int | None, rng: np.random.Generator) -> Svd:
-    """A random range finder with one power step (Halko, Martinsson, Tropp, 2011), widened until what it misses is within the tail.
+    """Decomposes by a random range finder with one power step (Halko, Martinsson, Tropp, 2011), widened until its miss is within the tail.
 
     ‖A − QQᵀA‖² = ‖A‖² − ‖QᵀA‖², so that the miss is known without another pass, and is taken off the tail of the small decomposition.
     """
@@ -247,7 +247,7 @@ def _sketched(matrix: Array, tail: float, max_rank: int | None, rng: np.random.G
 
 
 def _pivoted(matrix: Array, tail: float, max_rank: int | None) -> Svd:
-    """Column-pivoted QR, cut where the rest of R is within the tail: cheaper than an SVD, ranks a little higher."""
+    """Decomposes by column-pivoted QR, cut where the rest of R is within the tail: cheaper than an SVD, at slightly higher ranks."""
     from scipy.linalg import qr
 
     q, r, order = qr(matrix, mode="economic", pivoting=True, check_finite=False)
@@ -268,7 +268,7 @@ def _checked(eps: float, max_rank: int | None) -> None:
 
 
 def _floating(a: Any, cast: bool) -> Array:
-    """The tensor as a float array of this host; accelerators' arrays are copied."""
+    """Returns the tensor as a float array of this host; accelerators' arrays are copied."""
     from armillary.arrays import to_host
 
     a = to_host(a)

@@ -1,4 +1,4 @@
-"""Whole models: one error or one budget over all layers, and layers that compute in tensor-train form."""
+"""Compresses whole models to one error or one budget over all layers, and makes layers that compute in tensor-train form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..decomposition.modes import fold, modes_of, unfold
 from ..decomposition.tensor_train import TT, tt_svd
 
 Array = np.ndarray[Any, Any]
-#: Relative errors that a budget is shared out over, and how often the last step is halved.
+#: Relative errors among which a budget is shared out, and how often the last step is halved.
 _HALVINGS = 5
 _LADDER = (0.0, 0.02, 0.05, *(round(0.1 + 0.05 * i, 2) for i in range(17)))
 
@@ -37,7 +37,7 @@ class Layer:
         return self.train.size if self.train is not None else int(np.prod(self.shape))
 
     def full(self) -> Array:
-        """The weight again."""
+        """Restores the weight."""
         if self.train is None:
             assert self.weight is not None
             return self.weight
@@ -53,10 +53,11 @@ def compress_model(
     budget_bytes: int | None = None,
     modes: Any = "auto",
 ) -> dict[str, Layer]:
-    """Each weight of two modes or more as a train, where that is smaller; to one relative error, a ratio of values, or a budget of bytes.
+    """Turns each weight of two modes or more into a train, where that is smaller.
 
-    A ratio or budget is shared out greedily: step by step the layer whose next rung of errors frees most values for its added
-    relative error squared. One error for all layers would cut those that compress badly as hard as the others.
+    It keeps one relative error, a ratio of values, or a budget of bytes. A ratio or budget is shared out greedily: each step takes the
+    layer whose next error frees most values for its added relative error squared. One error for all layers would cut those that compress
+    badly as hard as the others.
     """
     if sum(x is not None for x in (eps, ratio, budget_bytes)) != 1:
         raise InputError("compress_model: found none or several of eps, ratio and budget_bytes; expected one")
@@ -99,7 +100,7 @@ def _shared_out(host: Mapping[str, Array], wanted: float, modes: Any) -> dict[st
     heap: list[tuple[float, str, int]] = []
 
     def offer(name: str) -> None:
-        """The best step up from where a layer stands: most values for the error it adds; rungs that free nothing are passed over."""
+        """Pushes the layer's best next step, which frees most values for the error that it adds; steps that free nothing are skipped."""
         here = at[name]
         best = (0.0, here)
         for to in range(here + 1, len(_LADDER)):
@@ -136,7 +137,7 @@ def _shared_out(host: Mapping[str, Array], wanted: float, modes: Any) -> dict[st
 
 
 def best_modes(weight: Array, eps: float, counts: Sequence[int] = (2, 3, 4)) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The modes of a matrix that give the smallest train: several numbers of factors, largest first or last."""
+    """Returns the modes of a matrix that give the smallest train: several numbers of factors, largest first or last."""
     from ..decomposition.modes import balanced
 
     out, into = weight.shape
@@ -146,12 +147,12 @@ def best_modes(weight: Array, eps: float, counts: Sequence[int] = (2, 3, 4)) -> 
 
 
 def tt_linear(layer: Layer, bias: Any = None) -> Any:
-    """`TTLinear`: a `torch.nn.Module` that multiplies by the cores, without ever making the matrix."""
+    """Returns `TTLinear`, a `torch.nn.Module` that multiplies by the cores, without ever making the matrix."""
     return _modules()[0](layer, bias)
 
 
 def tt_conv2d(layer: Layer, bias: Any = None, stride: Any = 1, padding: Any = 0) -> Any:
-    """`TTConv2d`: a `torch.nn.Module` that convolves core by core: channels in, height, width, channels out."""
+    """Returns `TTConv2d`, a `torch.nn.Module` that convolves core by core: channels in, height, width, channels out."""
     return _modules()[1](layer, bias, stride, padding)
 
 

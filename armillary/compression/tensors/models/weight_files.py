@@ -1,4 +1,4 @@
-"""Weights and tensors from files, and trains back into them. Pickles are refused."""
+"""Reads weights and tensors from files, and writes trains to files. Pickles are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def read_tensors(path: str | os.PathLike[str], layers: str = "*") -> dict[str, Array]:
-    """The float tensors of at least two modes in a `.safetensors`, `.npz` or `.npy` file whose names match a pattern (`layer3.*`).
+    """Reads the float tensors of at least two modes in a `.safetensors`, `.npz` or `.npy` file whose names match a pattern (`layer3.*`).
 
     A PyTorch file (`.pt`, `.pth`) is read with `weights_only=True`: nothing in it is run.
     """
@@ -47,9 +47,8 @@ def _safetensors(path: Path) -> dict[str, Array]:
     try:
         from safetensors.numpy import load_file
     except ImportError:
-        raise InputError(
-            "the package safetensors is not installed; expected it (pip install armillary[compression])", where=str(path)
-        ) from None
+        said = "the package safetensors is not installed; expected it (pip install armillary[compression])"
+        raise InputError(said, where=str(path)) from None
     try:
         return dict(load_file(path))
     except Exception as error:
@@ -69,7 +68,7 @@ def _npy(path: Path) -> dict[str, Array]:
     try:
         return {path.stem: np.load(path, allow_pickle=False)}
     except Exception as error:
-        # NumPy's own words would advise to load what it takes for a pickle.
+        # NumPy's own message would advise to load what it takes for a pickle.
         said = "a pickle, or nothing that NumPy wrote" if "pickle" in str(error) else one_line(str(error))
         raise InputError(f"not an array of numbers: {said}", where=str(path)) from None
 
@@ -83,23 +82,21 @@ def _torch(path: Path) -> dict[str, Array]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {str(name): value.detach().float().numpy() for name, value in state.items() if hasattr(value, "detach")}
     except Exception as error:
-        raise InputError(
-            f"not a state dict of tensors alone (convert it to safetensors): {one_line(str(error))[:120]}", where=str(path)
-        ) from None
+        said = one_line(str(error))[:120]
+        raise InputError(f"not a state dict of tensors alone (convert it to safetensors): {said}", where=str(path)) from None
 
 
 def to_safetensors(trains: dict[str, TT], path: str | os.PathLike[str]) -> None:
-    """The cores of named trains in one file, as `name/0`, `name/1`, …"""
+    """Writes the cores of named trains to one file, as `name/0`, `name/1`, …"""
     from safetensors.numpy import save_file
 
     cores = {f"{name}/{k}": np.ascontiguousarray(core) for name, train in trains.items() for k, core in enumerate(train.cores)}
-    save_file(
-        cores, str(path), metadata={"format": "armillary.tt", "trains": json.dumps({name: len(t.cores) for name, t in trains.items()})}
-    )
+    counts = json.dumps({name: len(train.cores) for name, train in trains.items()})
+    save_file(cores, str(path), metadata={"format": "armillary.tt", "trains": counts})
 
 
 def from_safetensors(path: str | os.PathLike[str]) -> dict[str, TT]:
-    """The trains that `to_safetensors` wrote."""
+    """Reads the trains that `to_safetensors` wrote."""
     found = _safetensors(Path(path))
     counts: dict[str, int] = {}
     for name in found:

@@ -1,6 +1,6 @@
-"""What tensor-train decomposition takes on a small edge processor, with a matrix accelerator alone and with TT-Edge's engine beside it.
+"""Models tensor-train decomposition on a small edge processor, with a matrix accelerator alone and with TT-Edge's engine beside it.
 
-Modelled, from the shapes of the unfoldings and the sweeps that the split SVD really took. Every constant is ours and a parameter; the
+The model takes the shapes of the unfoldings and the sweeps that the split SVD really took. Every constant is ours and a parameter; the
 engine's power is the paper's figure and enters as an input. Times are cycles of one clock; units do not overlap.
 """
 
@@ -25,10 +25,10 @@ class EdgeProcessor:
     #: Hz; cycles for a flop on the core, loads included.
     clock: float = 100e6
     core_cycles: float = 2.5
-    #: Multiply–adds a cycle in products; bytes per cycle that feed matrix–vector work.
+    #: Multiply–adds per cycle in products; bytes per cycle that feed matrix–vector work.
     macs: float = 64.0
     feed: float = 8.0
-    #: Bytes a cycle, and cycles to set up a transfer or a call of the accelerator.
+    #: Bytes per cycle, and cycles to set up a transfer or a call of the accelerator.
     dma: float = 4.0
     setup: float = 600.0
     scratchpad: float = 65536.0
@@ -47,7 +47,7 @@ class EdgeProcessor:
     accelerator: float = 60.0
     memory: float = 40.0
     rest: float = 30.0
-    #: What the engine adds to the whole, of it: the paper's figure.
+    #: The share of the whole power that the engine adds, which is the paper's figure.
     engine_power: float = 0.04
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Phase:
 
     @property
     def cycles(self) -> float:
-        """All of them: units take turns."""
+        """The sum over all units, because they take turns."""
         return self.core + self.accelerator + self.engine + self.moving
 
 
@@ -88,7 +88,7 @@ class Estimate:
 
 
 def decomposition(m: int, n: int, sweeps: int, rank: int, kind: Kind, p: EdgeProcessor) -> dict[str, Phase]:
-    """The phases of one truncated SVD of an m×n unfolding (turned where m < n) and of the product that goes on to the next."""
+    """Returns the phases of one truncated SVD of an m×n unfolding (turned where m < n) and of the product that goes on to the next."""
     if m < n:
         m, n = n, m
     made = {name: Phase() for name in PHASES}
@@ -100,7 +100,7 @@ def decomposition(m: int, n: int, sweeps: int, rank: int, kind: Kind, p: EdgePro
         _apply(made["accumulate"], m - i, n - i, i, kind, p)
         if 0 < i < n:
             _apply(made["accumulate"], n - i, n - i, i, kind, p)
-    # Each sweep turns about half of the columns of U and V, deflation taken into account: 6 flops a pair of values.
+    # Each sweep turns about half of the columns of U and V, deflation taken into account: 6 flops per pair of values.
     made["diagonalise"].core = sweeps * 3.0 * n * (m + n) * p.core_cycles / 2
     compares = n * math.log2(max(2, n))
     if kind == "gemm-only":
@@ -110,7 +110,7 @@ def decomposition(m: int, n: int, sweeps: int, rank: int, kind: Kind, p: EdgePro
     else:
         made["sort"].engine = compares * p.engine_sort
         made["truncate"].engine = n * p.engine_truncate
-    # diag(σ)·Vᵀ of what is kept, and the reshape: through the accelerator in both.
+    # The product diag(σ)·Vᵀ of what is kept and the reshape go through the accelerator in both.
     made["product"].accelerator = rank * n / p.macs + p.setup
     made["product"].moving = 2 * _moved(_BYTES * rank * n, p)
     return made
@@ -121,7 +121,7 @@ def _moved(count: float, p: EdgeProcessor) -> float:
 
 
 def _reflect(phase: Phase, length: int, width: int, i: int, kind: Kind, p: EdgeProcessor) -> None:
-    """One reflection made from a vector of `length` and applied to length×width."""
+    """Returns the cycles of one reflection, made from a vector of `length` and applied to length×width."""
     if kind == "gemm-only":
         phase.core += 3.0 * length * p.core_cycles
         phase.moving += _moved(_BYTES * length, p)
@@ -131,7 +131,7 @@ def _reflect(phase: Phase, length: int, width: int, i: int, kind: Kind, p: EdgeP
 
 
 def _apply(phase: Phase, rows: int, columns: int, i: int, kind: Kind, p: EdgeProcessor) -> None:
-    """A reflection applied to rows×columns: a matrix–vector product and a rank-one update, each fed once through."""
+    """Returns the cycles of applying a reflection to rows×columns: a matrix–vector product and a rank-one update, each fed through once."""
     if rows <= 0 or columns <= 0:
         return
     size = _BYTES * rows * columns
@@ -146,7 +146,7 @@ def _apply(phase: Phase, rows: int, columns: int, i: int, kind: Kind, p: EdgePro
 
 
 def total(phases: Iterable[dict[str, Phase]], kind: Kind, p: EdgeProcessor) -> Estimate:
-    """Time and energy of decompositions in a row."""
+    """Returns time and energy of decompositions in a row."""
     cycles = dict.fromkeys(PHASES, 0.0)
     energy = 0.0
     # Without an engine the core drives every call; beside one its clock stands still while other units work.
@@ -164,7 +164,10 @@ def total(phases: Iterable[dict[str, Phase]], kind: Kind, p: EdgeProcessor) -> E
 
 
 def estimate(tensors: Sequence[Any], eps: float = 0.3, kind: Kind = "tt-edge", processor: EdgeProcessor | None = None) -> Any:
-    """What decomposing these tensors would take, by layer and phase: a Polars table of milliseconds. The split SVD is really run."""
+    """Returns a Polars table of the milliseconds that decomposing these tensors would take, by layer and phase.
+
+    The split SVD is really run.
+    """
     import polars as pl
 
     from ..decomposition.tensor_train import tt_svd
@@ -180,13 +183,13 @@ def estimate(tensors: Sequence[Any], eps: float = 0.3, kind: Kind = "tt-edge", p
 
 
 def of_train(found: Any, kind: Kind, p: EdgeProcessor) -> list[dict[str, Phase]]:
-    """The phases of every unfolding of a tensor train that the split SVD made."""
+    """Returns the phases of every unfolding of a tensor train that the split SVD made."""
     ranks = found.ranks[1:-1]
     return [decomposition(m, n, sweeps, rank, kind, p) for (m, n), sweeps, rank in zip(found.unfoldings, found.sweeps, ranks)]
 
 
 def sensitivity(trains: Sequence[Any], processor: EdgeProcessor | None = None) -> Any:
-    """How the speed-up over gemm-only changes when each constant is doubled and halved: a Polars table."""
+    """Returns a Polars table of how the speed-up over gemm-only changes when each constant is doubled and halved."""
     import polars as pl
 
     p = processor or EdgeProcessor()

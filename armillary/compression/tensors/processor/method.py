@@ -1,4 +1,4 @@
-"""What every modelled processor offers: time and energy of making the trains of some tensors."""
+"""The methods of every modelled processor, which estimates time and energy of making the trains of some tensors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class OnProcessor(Technique):
     eps: float = parameter(0.3, "relative error that is allowed", range=(0.0, 0.999))
 
     def estimate(self, tensors: Tensors, processor: EdgeProcessor | None = None) -> Estimate:
-        """Time and energy for all layers."""
+        """Returns time and energy for all layers."""
         return on_processor([tt_svd(a, self.eps, engine="split") for a in tensors.layers.values()], self.kind, processor)
 
 
 def on_processor(trains: list[TT], kind: Processor, processor: EdgeProcessor | None = None) -> Estimate:
-    """Time and energy of making these trains."""
+    """Returns time and energy of making these trains."""
     p = processor or EdgeProcessor()
     if any(len(t.sweeps) != len(t.unfoldings) for t in trains):
         raise InputError("estimate: found a train without its sweeps; expected one made with engine='split'")

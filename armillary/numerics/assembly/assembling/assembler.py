@@ -27,7 +27,7 @@ VERIFY_AFTER = 20
 def problem_of(
     mesh: Mesh, physics: str = "poisson", *, poisson_ratio: float = 0.3, map_bytes: int = 1 << 32, store_elements: bool = False
 ) -> Problem:
-    """The problem of a checked mesh: what every strategy prepares from; coefficients are 1."""
+    """Returns the problem of a checked mesh, from which every strategy prepares; coefficients are 1."""
     form = forms(physics)
     shape, slope, weight, mass = tables(mesh.element, form)
     s = mesh.element.nodes * (mesh.element.dimension if physics == "elasticity" else 1)
@@ -42,7 +42,7 @@ def problem_of(
 
 
 def coefficients(given: Any, physics: str, elements: int, poisson_ratio: float = 0.3) -> np.ndarray:
-    """(c0, c1) for the kernels, float64[2, elements or 1].
+    """Returns (c0, c1) for the kernels, float64[2, elements or 1].
 
     `given` is one number or one for each element: the conductivity (poisson), the density (mass), Young's modulus (elasticity). For
     reaction-diffusion it is a pair of such: conductivity and reaction; one of them alone stands for both.
@@ -96,7 +96,7 @@ class Assembler:
     comes, and keeps the faster. `hybrid` lets "auto" set elements at nodes of high valence apart. `xp` (cupy or torch) puts work and
     matrix on that library's device: see `device.py`. `weights` is an .npz from `train`, for another machine or device than the package's.
 
-    Columns of rows are sorted; a node without elements keeps its empty row. With d unknowns a node, node i has the rows d·i to d·i + d - 1.
+    Columns of rows are sorted; a node without elements keeps its empty row. With d unknowns per node, node i has rows d·i to d·i + d - 1.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Assembler:
         self.setup_s = watch.seconds
 
     def __call__(self, given: Any = 1.0) -> Any:
-        """The matrix for these coefficients: one number, or one for each element; pairs of both for reaction-diffusion.
+        """Returns the matrix for these coefficients: one number, or one for each element; pairs of both for reaction-diffusion.
 
         A mesh of mixed cells takes one number. On a device the result is the library's own sparse CSR matrix.
         """
@@ -222,7 +222,7 @@ class Assembler:
 
 
 def named(name: str) -> Strategy:
-    """The strategy of this name, or InputError with the names there are."""
+    """Returns the strategy of this name, or raises an InputError that lists the names."""
     if name not in STRATEGIES:
         raise unknown("strategy", str(name), (*STRATEGIES, "auto"))
     return strategy(name)

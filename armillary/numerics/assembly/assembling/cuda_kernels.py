@@ -116,7 +116,7 @@ def scatter(on: Any, coefficients: Any, out: Any, chosen: Any, *, atomic: bool) 
 
 
 def gather(on: Any, coefficients: Any, out: Any) -> None:
-    """Every row by one thread, which walks the elements at its node."""
+    """Computes every row by one thread, which walks the elements at its node."""
     numpy = import_module("numpy")
     d, nodes = on.points.shape
     step = numpy.int64(coefficients.shape[1] > 1)
@@ -127,7 +127,7 @@ def gather(on: Any, coefficients: Any, out: Any) -> None:
 
 
 def run_sums(values: Any, counts: Any) -> Any:
-    """Sums of consecutive runs of `values`, of these lengths; in their order."""
+    """Sums consecutive runs of `values` of these lengths, in their order."""
     numpy, cupy = import_module("numpy"), import_module("cupy")
     starts = cupy.zeros(len(counts) + 1, dtype=cupy.int64)
     starts[1:] = cupy.cumsum(counts)

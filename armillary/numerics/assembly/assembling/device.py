@@ -1,9 +1,10 @@
-"""Assembly on a device, with CuPy or PyTorch arrays: element matrices in batches, added by four of the strategies without leaving it.
+"""Assembles on a device with CuPy or PyTorch arrays: four of the strategies add batches of element matrices there.
 
-The checks of a mesh are the host's; what lies on a device is copied there once for that (`copied_bytes` of `armillary.arrays` counts
-it). Symbolic phase, colours and numeric phase stay on the device, and need NumPy and the array library alone. Linear simplices with one
-unknown a node have fused CUDA kernels under CuPy (`cuda_kernels.py`); everything else goes through batches of element matrices.
-`scatter-atomic` adds by atomics and `coo-sort` sums segments by them: equal to roundoff only. `blocked` is for a CPU's caches and refused.
+The host checks a mesh, and a mesh on a device is copied to the host once for that (`copied_bytes` of `armillary.arrays` counts it).
+Symbolic phase, colours and numeric phase stay on the device, and need NumPy and the array library alone. Linear simplices with one
+unknown per node have fused CUDA kernels under CuPy (`cuda_kernels.py`); everything else goes through batches of element matrices.
+`scatter-atomic` adds by atomics and `coo-sort` sums segments by them, so both are equal to roundoff only. `blocked` is for a CPU's caches
+and is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class DeviceAssembly:
         self.fused = not self.torch and narrow and work.affine and work.form != ELASTIC
         if self.name == "row-gather" and self.fused:
             flat = self.cells.reshape(-1)
-            # A cell's nodes in a row: the place in that row is e·a + local number.
+            # The nodes of all cells stand in a row, in which the place is e·a + local number.
             self.node_elements = self._as(self._sorted(flat), "int32")
             self.node_ptr = self._as(self._pointers(self.xp.bincount(flat, minlength=problem.nodes)), "int32")
         elif self.name == "row-gather":
@@ -62,7 +63,7 @@ class DeviceAssembly:
             self.counts = self.xp.bincount(flat, minlength=self.size)
 
     def _symbolic(self) -> None:
-        """The pattern and the map of positions from one sort of all pairs of nodes, on the device."""
+        """Returns the pattern and the map of positions from one sort of all pairs of nodes, on the device."""
         xp, n, m = self.xp, self.problem.nodes, self.problem.work.dofs
         cells = self._as(self.cells, "int64")
         keys = (cells[:, :, None] * n + cells[:, None, :]).reshape(-1)
@@ -87,7 +88,7 @@ class DeviceAssembly:
         self.indices = self._as(indices, kind)
 
     def colouring(self) -> Any:
-        """Colours int64[elements]: in rounds, elements of locally largest random priority take the first colour free at their nodes.
+        """Returns int64[elements] colours: in rounds, those of locally largest random priority take the first free colour at their nodes.
 
         Jones and Plassmann, SIAM Journal on Scientific Computing 14, 1993. Colours taken at a node are bits of words of 62.
         """
@@ -120,7 +121,7 @@ class DeviceAssembly:
         return colours
 
     def __call__(self, given: Any, poisson_ratio: float = 0.3) -> Any:
-        """The matrix as torch.sparse_csr_tensor or cupyx.scipy.sparse.csr_matrix."""
+        """Returns the matrix as torch.sparse_csr_tensor or cupyx.scipy.sparse.csr_matrix."""
         from .assembler import coefficients
 
         host = arrays.to_host(given) if not isinstance(given, int | float | list | tuple | np.ndarray) else given
@@ -128,7 +129,7 @@ class DeviceAssembly:
         return self._wrapped(*self.numeric(values))
 
     def numeric(self, coefficients: Any) -> tuple[Any, Any, Any]:
-        """(data, indices, indptr) on the device, for (c0, c1) on the device, float64[2, elements or 1]."""
+        """Returns (data, indices, indptr) on the device, for (c0, c1) on the device, float64[2, elements or 1]."""
         if self.name == "coo-sort":
             return self._coo_sort(coefficients)
         out = self.xp.zeros(self.size, dtype=self.xp.float64, **self._at())
@@ -198,7 +199,7 @@ class DeviceAssembly:
         return [slice(k, min(k + BATCH, self.problem.elements)) for k in range(0, self.problem.elements, BATCH)]
 
     def _targets(self, part: Any) -> Any:
-        """Where the entries of these elements' matrices go: int[elements, s, s]."""
+        """Returns where the entries of these elements' matrices go: int[elements, s, s]."""
         m, xp = self.problem.work.dofs, self.xp
         at = self.positions[part]
         if m == 1:
@@ -213,7 +214,7 @@ class DeviceAssembly:
         return found.reshape(len(at), s, s)
 
     def _matrices(self, part: Any, coefficients: Any) -> Any:
-        """Element matrices float64[elements, s, s]."""
+        """Returns element matrices float64[elements, s, s]."""
         xp, work = self.xp, self.problem.work
         corners = self.points[:, self.cells[part]]
         c0, c1 = (c if c.shape[0] == 1 else c[part] for c in coefficients)
@@ -269,7 +270,7 @@ class DeviceAssembly:
         return self.xp.sort(keys, stable=True).indices if self.torch else self.xp.argsort(keys, kind="stable")
 
     def _summed(self, values: Any, counts: Any) -> Any:
-        """Sums of consecutive runs of these lengths."""
+        """Sums consecutive runs of these lengths."""
         if self.torch:
             return self.xp.segment_reduce(values, "sum", lengths=counts)
         from .cuda_kernels import run_sums
@@ -289,7 +290,7 @@ class DeviceAssembly:
 
 
 def _inverse(xp: Any, j: Any) -> tuple[Any, Any]:
-    """Inverses and determinants of float64[n, d, d]; zeros where a determinant is zero."""
+    """Returns inverses and determinants of float64[n, d, d]; an inverse is zero where its determinant is."""
     if j.shape[1] == 2:
         det = j[:, 0, 0] * j[:, 1, 1] - j[:, 0, 1] * j[:, 1, 0]
         adjoint = xp.stack([j[:, 1, 1], -j[:, 0, 1], -j[:, 1, 0], j[:, 0, 0]], 1).reshape(-1, 2, 2)

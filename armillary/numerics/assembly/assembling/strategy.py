@@ -1,4 +1,4 @@
-"""What every way to assemble has in common: prepared once for a mesh, then run with new coefficients."""
+"""The methods of every way to assemble: it is prepared once for a mesh and then run with new coefficients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Problem:
         return int(self.work.cells.shape[0])
 
     def part(self, chosen: np.ndarray) -> Problem:
-        """The same problem on some of its elements."""
+        """Returns the same problem on some of its elements."""
         stored = self.work.stored[:, chosen] if self.work.stored.shape[1] else self.work.stored
         work = self.work._replace(cells=np.ascontiguousarray(self.work.cells[chosen]), stored=np.ascontiguousarray(stored))
         return Problem(self.element, self.physics, work, self.map_bytes)
@@ -70,19 +70,19 @@ class Strategy(Technique):
     symbolic: ClassVar[bool] = True
 
     def prepare(self, problem: Problem, symbolic: Symbolic | None = None) -> Prepared:
-        """Everything that depends on the mesh alone; `symbolic` is made where it is needed and not given."""
+        """Returns everything that depends on the mesh alone; `symbolic` is made where it is needed and not given."""
         raise NotImplementedError
 
 
 def structure(problem: Problem, given: Symbolic | None) -> Symbolic:
-    """The symbolic phase of a problem, made unless it is given."""
+    """Returns the symbolic phase of a problem, made unless it is given."""
     from .symbolic import symbolic
 
     return given or symbolic(problem.work.cells, problem.nodes, problem.work.dofs, problem.map_bytes)
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of this name at its default parameters."""
+    """Returns the strategy of this name at its default parameters."""
     import importlib
 
     from armillary.errors import unknown

@@ -1,8 +1,8 @@
-"""The symbolic phase, done once for a mesh: which elements meet at a node, where the matrix has entries, and where each element's go.
+"""The symbolic phase finds, once for a mesh, which elements meet at a node, where the matrix has entries, and where each element's go.
 
-Elements at a node by a counting sort; a row's columns by marking the nodes of its elements and sorting what was marked; while they are
-marked, the position of every local entry (e, a, b) is read off. All of it is on nodes: with m unknowns at a node, an entry stands for an
-m×m block, and row (i, r) of the matrix has its blocks side by side.
+A counting sort finds the elements at a node. The columns of a row are found by marking the nodes of its elements and sorting them; while
+they are marked, the position of every local entry (e, a, b) is read off. All of it is on nodes: with m unknowns per node, an entry stands
+for an m×m block, and row (i, r) of the matrix has its blocks side by side.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Symbolic:
 
 
 def adjacency(cells: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Elements at each node, as in `Pattern`."""
+    """Returns the elements at each node, as in `Pattern`."""
     return _adjacency(cells, nodes, np.empty(cells.size, _integer(cells.size)))
 
 
 def symbolic(cells: np.ndarray, nodes: int, dofs: int = 1, map_bytes: int = 1 << 32) -> Symbolic:
-    """The structure of the matrix on int32[elements, a] cells; the map of positions is left out where it would pass `map_bytes`."""
+    """Returns the structure of the matrix on int32[elements, a] cells; the map of positions is left out where it would pass `map_bytes`."""
     import numba
 
     chunks = numba.get_num_threads()
@@ -80,7 +80,7 @@ def symbolic(cells: np.ndarray, nodes: int, dofs: int = 1, map_bytes: int = 1 <<
 
 
 def restricted(whole: Symbolic, cells: np.ndarray, chosen: np.ndarray) -> Symbolic:
-    """The same matrix, as some of its elements see it: `cells` are those at int64[] `chosen`."""
+    """Returns the same matrix, as some of its elements see it: `cells` are those at int64[] `chosen`."""
     node_ptr, node_elements = adjacency(cells, whole.nodes)
     positions = whole.pattern.positions
     positions = positions[chosen] if len(positions) else positions
@@ -89,7 +89,7 @@ def restricted(whole: Symbolic, cells: np.ndarray, chosen: np.ndarray) -> Symbol
 
 
 def balanced(pointers: np.ndarray, chunks: int) -> np.ndarray:
-    """Bounds int64[chunks + 1] of ranges of rows with about equal `pointers[i + 1] - pointers[i]` (and one for each row) in sum."""
+    """Returns bounds int64[chunks + 1] of ranges of rows with about equal `pointers[i + 1] - pointers[i]` (and one for each row) in sum."""
     load = pointers.astype(np.int64) + np.arange(len(pointers))
     bounds = np.searchsorted(load, np.linspace(0, load[-1], chunks + 1))
     bounds[0], bounds[-1] = 0, len(pointers) - 1
@@ -166,7 +166,7 @@ def _fill_rows(cells, node_ptr, node_elements, bounds, indptr, indices, position
 
 @loop
 def sort(values):
-    """Sorts in place; by insertion where there are few."""
+    """Sorts in place, by insertion where there are few."""
     if len(values) > 48:
         values.sort()
         return
@@ -194,7 +194,7 @@ def _widen(indptr, indices, dofs, wide_ptr, wide):
 
 @loop
 def find(indptr, indices, i, j):
-    """The position of column j in row i, by bisection."""
+    """Returns the position of column j in row i, by bisection."""
     low, high = indptr[i], indptr[i + 1] - 1
     while low < high:
         middle = (low + high) >> 1

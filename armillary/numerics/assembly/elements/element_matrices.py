@@ -11,7 +11,7 @@ from .elements import ELASTIC, MASS, STIFFNESS
 
 @loop(error_model="numpy")
 def geometry(work, e, gradient, volume):
-    """Gradients [q, a, i] and weights times volume [q] of element e; zeros where it is flat."""
+    """Computes gradients [q, a, i] and weights times volume [q] of element e, which are zero where it is flat."""
     points, cells = work.points, work.cells
     d, nodes = points.shape[0], cells.shape[1]
     if work.affine:
@@ -86,7 +86,7 @@ def geometry(work, e, gradient, volume):
 
 @loop(error_model="numpy")
 def rows(work, e, first, last, gradient, volume, out):
-    """Rows of the local nodes first to last of element e's matrix, in out[s, s]; `gradient` and `volume` are scratch."""
+    """Computes the rows of the local nodes first to last of element e's matrix into out[s, s]; `gradient` and `volume` are scratch."""
     nodes, d, m = work.cells.shape[1], work.points.shape[0], work.dofs
     at = e if work.coefficients.shape[1] > 1 else 0
     c0, c1 = work.coefficients[0, at], work.coefficients[1, at]
@@ -148,14 +148,14 @@ def rows(work, e, first, last, gradient, volume, out):
 
 @loop
 def scratch(work):
-    """Fresh gradient, volume and matrix for `rows`."""
+    """Allocates gradient, volume and matrix for `rows`."""
     nodes, d, q = work.cells.shape[1], work.points.shape[0], work.slope.shape[0]
     return np.empty((q, nodes, d)), np.empty(q), np.empty((nodes * work.dofs, nodes * work.dofs))
 
 
 @loop(error_model="numpy")
 def store(work, out):
-    """All element matrices, in out[elements, s, s]."""
+    """Computes all element matrices into out[elements, s, s]."""
     gradient, volume, matrix = scratch(work)
     for e in range(work.cells.shape[0]):
         rows(work, e, 0, work.cells.shape[1], gradient, volume, matrix)

@@ -1,6 +1,6 @@
-"""Element matrices, the same for every way of assembling them, so that only the assembly differs.
+"""Element matrices are the same for every way of assembling them, so that only the assembly differs.
 
-A bilinear form is c0·A + c1·B with two coefficients an element: Poisson and reaction-diffusion c0 ∫∇u·∇v + c1 ∫uv, a mass matrix
+A bilinear form is c0·A + c1·B with two coefficients per element: Poisson and reaction-diffusion c0 ∫∇u·∇v + c1 ∫uv, a mass matrix
 c1 ∫uv, elasticity λ ∫div u div v + 2μ ∫ε(u):ε(v), which is ∫ Bᵀ D B of the B-matrices written out (plane strain in two dimensions). Linear
 simplices have one Jacobian and constant gradients; other elements are isoparametric and integrated numerically.
 
@@ -35,7 +35,7 @@ class Element:
 
     @property
     def affine(self) -> bool:
-        """Whether one Jacobian does for the whole element."""
+        """Whether the whole element has one Jacobian."""
         return self.simplex and self.order == 1
 
 
@@ -53,7 +53,7 @@ ELEMENTS = {
 
 
 def element_of(name: str, dimension: int, nodes: int) -> Element:
-    """The element of this name in this dimension; its cells must have so many nodes."""
+    """Returns the element of this name in this dimension; its cells must have `nodes` nodes."""
     names = {e.name for e in ELEMENTS.values()}
     if name not in names:
         raise unknown("element", str(name), names)
@@ -66,7 +66,7 @@ def element_of(name: str, dimension: int, nodes: int) -> Element:
 
 
 class Work(NamedTuple):
-    """What the kernels read. Integers are Numba's, arrays contiguous."""
+    """The arguments of the kernels. Integers are Numba's, and arrays are contiguous."""
 
     #: float64[d, nodes]: structure of arrays.
     points: Any
@@ -81,7 +81,7 @@ class Work(NamedTuple):
     #: Sum of STIFFNESS, MASS or ELASTIC.
     form: int
     affine: bool
-    #: Unknowns at a node.
+    #: Unknowns per node.
     dofs: int
     #: float64[2, elements], or float64[2, 1] where they are constant.
     coefficients: Any
@@ -90,14 +90,14 @@ class Work(NamedTuple):
 
 
 def forms(physics: str) -> int:
-    """Which integrals a physics needs."""
+    """Says which integrals a physics needs."""
     if physics not in PHYSICS:
         raise unknown("physics", str(physics), PHYSICS)
     return {"poisson": STIFFNESS, "mass": MASS, "reaction-diffusion": STIFFNESS | MASS, "elasticity": ELASTIC}[physics]
 
 
 def tables(element: Element, form: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Shape functions, derivatives and weights for `form`, and the reference mass matrix."""
+    """Returns shape functions, derivatives and weights for `form`, and the reference mass matrix."""
     degree = 2 * element.order if form & MASS else 2 * element.order - 2
     at, weight = rule(element.simplex, element.dimension, max(1, degree))
     shape, slope = shapes(element.simplex, element.dimension, element.order, at)
@@ -109,7 +109,7 @@ def tables(element: Element, form: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def flops_per_element(element: Element, form: int) -> float:
-    """Floating-point operations of one element matrix, counted from the loops of `element_matrices.py`."""
+    """Returns floating-point operations of one element matrix, counted from the loops of `element_matrices.py`."""
     d, a = element.dimension, element.nodes
     q = 1 if element.affine else len(tables(element, form)[2])
     geometry = q * ((2 * d * d * a if not element.affine else d * d) + (14 if d == 2 else 60) + 2 * d * d * a)

@@ -18,7 +18,9 @@ EDGES = {2: ((0, 1), (1, 2), (2, 0)), 3: ((0, 1), (1, 2), (2, 0), (0, 3), (1, 3)
 
 
 def rule(simplex: bool, dimension: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points float64[q, d] and weights float64[q], exact for polynomials of `degree` (1, 2 or 4; per variable 3 on square and cube)."""
+    """Returns points float64[q, d] and weights float64[q], exact for polynomials of `degree` (1, 2 or 4; per variable 3 on square and
+    cube).
+    """
     if not simplex:
         line, weight = np.polynomial.legendre.leggauss(2)
         points = np.array(list(itertools.product((line + 1) / 2, repeat=dimension)))
@@ -60,7 +62,7 @@ def _collapsed() -> tuple[np.ndarray, np.ndarray]:
 
 
 def shapes(simplex: bool, dimension: int, order: int, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shape functions float64[q, nodes] and their derivatives float64[q, nodes, d] at reference points float64[q, d]."""
+    """Returns shape functions float64[q, nodes] and their derivatives float64[q, nodes, d] at reference points float64[q, d]."""
     if not simplex:
         return _multilinear(SQUARE if dimension == 2 else CUBE, points)
     corner = np.concatenate([1 - points.sum(axis=1, keepdims=True), points], axis=1)

@@ -11,7 +11,7 @@ from .mesh import Mesh, oriented
 
 
 def grid(cell: str, sides: tuple[int, ...]) -> Mesh:
-    """The unit square or cube in `sides` boxes along each axis, each one quad or hexahedron, two triangles or six tetrahedra."""
+    """Returns the unit square or cube in `sides` boxes along each axis, each one quad or hexahedron, two triangles or six tetrahedra."""
     d = len(sides)
     axes = [np.linspace(0, 1, n + 1) for n in sides]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
@@ -33,7 +33,7 @@ def grid(cell: str, sides: tuple[int, ...]) -> Mesh:
 
 
 def jittered(mesh: Mesh, share: float, rng: np.random.Generator) -> Mesh:
-    """Inner nodes of a grid on [0,1]^d moved at random by up to `share` of a quarter of the shortest edge."""
+    """Moves the inner nodes of a grid on [0,1]^d at random by up to `share` of a quarter of the shortest edge."""
     edges = np.linalg.norm(mesh.points[mesh.cells[:, 1]] - mesh.points[mesh.cells[:, 0]], axis=1)
     inner = np.all((mesh.points > 1e-12) & (mesh.points < 1 - 1e-12), axis=1, keepdims=True)
     move = rng.uniform(-1, 1, mesh.points.shape) * share * 0.25 * edges.min()
@@ -41,7 +41,7 @@ def jittered(mesh: Mesh, share: float, rng: np.random.Generator) -> Mesh:
 
 
 def bisected(mesh: Mesh, marked: np.ndarray) -> Mesh:
-    """Simplices at bool[] `marked` halved at their longest edge, and whatever else that edge belongs to; no node hangs.
+    """Halves simplices at bool[] `marked` at their longest edge, and all others that the edge belongs to; no node hangs.
 
     Edges are halved in one order for the whole mesh, the longest first, so that a face is cut alike from both sides.
     """
@@ -84,7 +84,7 @@ def bisected(mesh: Mesh, marked: np.ndarray) -> Mesh:
 
 
 def graded(mesh: Mesh, distance: object, elements: int, grading: float) -> Mesh:
-    """Bisected near where `distance(centres)` is small until there are so many elements, the smallest `grading` times smaller in size."""
+    """Bisects where `distance(centres)` is small until there are enough elements; the smallest are `grading` times smaller in size."""
     d = mesh.element.dimension
     while mesh.elements < elements:
         corners = mesh.points[mesh.cells]
@@ -97,7 +97,7 @@ def graded(mesh: Mesh, distance: object, elements: int, grading: float) -> Mesh:
 
 
 def triangulated(points: np.ndarray) -> Mesh:
-    """The Delaunay triangulation of points in the plane or in space, without flat simplices."""
+    """Returns the Delaunay triangulation of points in the plane or in space, without flat simplices."""
     from scipy.spatial import Delaunay
 
     cells = Delaunay(points).simplices
@@ -108,7 +108,7 @@ def triangulated(points: np.ndarray) -> Mesh:
 
 
 def fan(valence: int, dimension: int = 2, centre: float = 0.0) -> Mesh:
-    """One node with `valence` triangles round it, or with the tetrahedra over a triangulated sphere (about as many)."""
+    """Returns one node with `valence` triangles round it, or with the tetrahedra over a triangulated sphere (about as many)."""
     if dimension == 2:
         angle = 2 * np.pi * np.arange(valence) / valence
         points = np.concatenate([[(0.0, 0.0)], np.stack([np.cos(angle), np.sin(angle)], axis=1)])
@@ -129,14 +129,14 @@ def fan(valence: int, dimension: int = 2, centre: float = 0.0) -> Mesh:
 
 
 def together(meshes: list[Mesh]) -> Mesh:
-    """Meshes side by side, sharing no node."""
+    """Joins meshes that share no node."""
     starts = np.cumsum([0, *(len(m.points) for m in meshes)])
     cells = np.concatenate([m.cells + start for m, start in zip(meshes, starts)])
     return Mesh(np.concatenate([m.points for m in meshes]), cells.astype(np.int32), meshes[0].element)
 
 
 def renumbered(mesh: Mesh, new: np.ndarray, rng: np.random.Generator | None = None) -> Mesh:
-    """Node i becomes node `new[i]`; elements come in a random order, or without `rng` by their smallest node."""
+    """Makes node i node `new[i]`; elements come in a random order, or without `rng` by their smallest node."""
     points = np.empty_like(mesh.points)
     points[new] = mesh.points
     cells = new[mesh.cells].astype(np.int32)
@@ -145,7 +145,7 @@ def renumbered(mesh: Mesh, new: np.ndarray, rng: np.random.Generator | None = No
 
 
 def by_bandwidth(mesh: Mesh) -> Mesh:
-    """Numbered by reverse Cuthill-McKee (SciPy's), elements by their smallest node."""
+    """Numbers nodes by SciPy's reverse Cuthill-McKee and elements by their smallest node."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -159,14 +159,14 @@ def by_bandwidth(mesh: Mesh) -> Mesh:
 
 
 def along_hilbert(mesh: Mesh) -> Mesh:
-    """Numbered along Hilbert's curve, elements by their smallest node."""
+    """Numbers nodes along Hilbert's curve and elements by their smallest node."""
     new = np.empty(len(mesh.points), np.int64)
     new[np.argsort(hilbert(mesh.points), kind="stable")] = np.arange(len(new))
     return renumbered(mesh, new)
 
 
 def hilbert(points: np.ndarray, bits: int = 10) -> np.ndarray:
-    """Places along Hilbert's curve, int64[nodes] (Skilling, AIP Conference Proceedings 707, 2004)."""
+    """Returns places along Hilbert's curve, int64[nodes] (Skilling, AIP Conference Proceedings 707, 2004)."""
     d = points.shape[1]
     span = np.ptp(points, axis=0).max() or 1.0
     x = np.minimum((points - points.min(axis=0)) / span * 2**bits, 2**bits - 1).astype(np.int64).T.copy()

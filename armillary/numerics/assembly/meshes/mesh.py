@@ -31,7 +31,7 @@ class Mesh:
 
 
 def checked(points: Any, cells: Any, element: str = "P1", *, allow_inverted: bool = False, where: str | None = None) -> Mesh:
-    """The mesh of these arrays; refused unless coordinates are finite, nodes are there and no element is flat or inside out.
+    """Returns the mesh of these arrays; it is refused unless coordinates are finite, nodes exist and no element is flat or inside out.
 
     With `allow_inverted` such elements stay: an inverted one counts by its absolute volume, a flat one not at all.
     """
@@ -61,7 +61,7 @@ def checked(points: Any, cells: Any, element: str = "P1", *, allow_inverted: boo
 
 
 def _first_flat(mesh: Mesh, slope: np.ndarray) -> tuple[int, float, bool]:
-    """The first element whose Jacobian is not positive at a point of integration, its determinant there, and whether it is flat.
+    """Returns the first element whose Jacobian is not positive at a point of integration, its determinant there, and whether it is flat.
 
     Flat is a determinant within roundoff (1e-14) of the element's extent to the power d. (-1, 0, False) where all are sound.
     """
@@ -78,14 +78,14 @@ def _first_flat(mesh: Mesh, slope: np.ndarray) -> tuple[int, float, bool]:
 
 
 def determinants(j: np.ndarray) -> np.ndarray:
-    """Of float64[n, d, d], d = 2 or 3."""
+    """Returns the determinants of float64[n, d, d], d = 2 or 3."""
     if j.shape[1] == 2:
         return j[:, 0, 0] * j[:, 1, 1] - j[:, 0, 1] * j[:, 1, 0]
     return np.einsum("ni,ni->n", j[:, 0], np.cross(j[:, 1], j[:, 2]))
 
 
 def read_mesh(path: Path | str, *, allow_inverted: bool = False) -> Mesh:
-    """The mesh in a file that meshio reads (.msh 2.2 and 4.1, .vtk, .vtu, .inp, .xdmf).
+    """Reads the mesh in a file that meshio reads (.msh 2.2 and 4.1, .vtk, .vtu, .inp, .xdmf).
 
     Of its cells those of the highest dimension, which must be of one kind; lines and vertices beside them are boundaries and left out. A
     plane mesh loses its third coordinate. Inverted simplices are turned round, as files number them either way.
@@ -118,7 +118,7 @@ def read_mesh(path: Path | str, *, allow_inverted: bool = False) -> Mesh:
 
 
 def oriented(mesh: Mesh) -> Mesh:
-    """The same mesh of simplices, each numbered so that its Jacobian at the corners is positive."""
+    """Returns the same mesh of simplices, each numbered so that its Jacobian at the corners is positive."""
     d = mesh.element.dimension
     corners = mesh.points[mesh.cells[:, : d + 1]]
     wrong = np.linalg.det(corners[:, 1:] - corners[:, :1]) < 0
@@ -132,7 +132,7 @@ def oriented(mesh: Mesh) -> Mesh:
 
 
 def quadratic(mesh: Mesh) -> Mesh:
-    """The mesh of linear simplices with a node more in the middle of every edge."""
+    """Returns the mesh of linear simplices with a further node in the middle of every edge."""
     from ..elements.quadrature import EDGES
 
     pairs = np.array(EDGES[mesh.element.dimension])

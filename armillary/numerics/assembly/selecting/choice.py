@@ -1,14 +1,15 @@
-"""Which strategy for this mesh, and why: `choose(points, cells).table`."""
+"""Chooses a strategy for a mesh and says why: `choose(points, cells).table`."""
 
 from __future__ import annotations
 
 import functools
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from armillary.timing import Stopwatch
 
 from ..assembling.strategy import STRATEGIES, Problem, Strategy, strategy
 from ..meshes.mesh import checked
@@ -46,7 +47,7 @@ class Choice:
         ]  # fmt: skip
 
     def first_two(self) -> list[Strategy]:
-        """The two predicted fastest, the choice first."""
+        """Returns the two predicted fastest, the choice first."""
         names = [line["strategy"] for line in self.table]
         second = next(name for name in names if name != self.strategy)
         return [self.made, strategy(second)]
@@ -55,7 +56,7 @@ class Choice:
 def choose(
     points: Any, cells: Any, element: str = "P1", physics: str = "poisson", *, reuse: int = 0, weights: Path | str | None = None
 ) -> Choice:
-    """The strategy predicted fastest for this mesh on this machine's CPU.
+    """Returns the strategy predicted fastest for this mesh on this machine's CPU.
 
     `reuse` is how many assemblies share one symbolic phase; 0 leaves that phase out. `weights` is an .npz that `train` wrote, for a machine
     other than the one whose weights come with the package.
@@ -66,28 +67,27 @@ def choose(
 
 
 def choose_for(problem: Problem, *, reuse: int = 0, weights: Path | str | None = None, family: str = "", hybrid: bool = False) -> Choice:
-    """The same for a problem; `family` names a family of ours, and then weights are taken that never saw it."""
-    start = time.perf_counter()
-    network = load(weights, "cpu") if weights is not None else shipped(family)
-    found = features(problem)
-    numeric, setup = network.seconds(found)
-    times, setups = dict(zip(STRATEGIES, map(float, numeric))), dict(zip(STRATEGIES, map(float, setup)))
-    total = {name: times[name] + (setups[name] / reuse if reuse else 0.0) for name in times}
-    best = min(total, key=total.__getitem__)
-    made = strategy(best)
-    why = _reason(found, best, network)
-    if hybrid:
-        from .hybrid import split
+    """Does the same for a problem; where `family` names a family of ours, the weights never saw it."""
+    from .hybrid import split
 
-        other = split(problem, found, network, total[best], reuse)
-        if other is not None:
-            made, gain = other
-            why = f"two strategies, {100 * gain:.0f} % less predicted than {best} alone; {why}"
-    return Choice(best, times, setups, why, time.perf_counter() - start, reuse, made)
+    with Stopwatch() as watch:
+        network = load(weights, "cpu") if weights is not None else shipped(family)
+        found = features(problem)
+        numeric, setup = network.seconds(found)
+        times, setups = dict(zip(STRATEGIES, map(float, numeric))), dict(zip(STRATEGIES, map(float, setup)))
+        total = {name: times[name] + (setups[name] / reuse if reuse else 0.0) for name in times}
+        best = min(total, key=total.__getitem__)
+        made = strategy(best)
+        why = _reason(found, best, network)
+        other = split(problem, found, network, total[best], reuse) if hybrid else None
+    if other is not None:
+        made, gain = other
+        why = f"two strategies, predicted to take {100 * gain:.0f} % less than {best} alone; {why}"
+    return Choice(best, times, setups, why, watch.seconds, reuse, made)
 
 
 def shipped(family: str = "") -> Network:
-    """The weights that come with the package; for a family of ours those trained without it."""
+    """Returns the weights that come with the package; for a family of ours, they are those trained without it."""
     from .table import fold_of
 
     fold = fold_of(family)
@@ -101,7 +101,7 @@ def _shipped(name: str) -> Network:
 
 @functools.cache
 def shipped_table() -> Table:
-    """The measured table that comes with the package."""
+    """Returns the measured table that comes with the package."""
     return load_table(HERE / "cpu" / "table.npz", "cpu")
 
 
@@ -110,4 +110,4 @@ def _reason(found: Features, best: str, network: Network) -> str:
     facts = f"largest valence {valence:.0f}, nodes of an element {100 * spread:.2g} % of the matrix apart"
     facts += f", pattern of {np.expm1(found['matrix bytes']) / 1e6:.3g} MB"
     other = "" if network.facts.get("machine") == machine() else f"; learned on another machine ({network.facts.get('machine')})"
-    return f"{best} predicted fastest: {facts}{other}"
+    return f"{best} is predicted fastest: {facts}{other}"

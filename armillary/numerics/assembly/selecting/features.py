@@ -41,7 +41,7 @@ class Features:
 
 
 def features(problem: Problem) -> Features:
-    """The features of a problem; deterministic, no symbolic phase needed."""
+    """Computes the features of a problem; they are deterministic and need no symbolic phase."""
     import numba
 
     work, nodes, elements, a = problem.work, problem.nodes, problem.elements, problem.element.nodes
@@ -80,7 +80,9 @@ def features(problem: Problem) -> Features:
 
 
 def pictures(cells: np.ndarray, nodes: int) -> np.ndarray:
-    """Where the pattern's entries lie, float32[2, 64, 64]: over the whole matrix, and relative to windows of 128 elements; log scale."""
+    """Returns where the pattern's entries lie, float32[2, 64, 64]: over the whole matrix, and relative to windows of 128 elements; log
+    scale.
+    """
     counts = np.zeros((2, SIDE, SIDE))
     step = max(1, len(cells) // _ELEMENTS)
     _histogram(cells[::step], 0, nodes, counts[0])
@@ -148,7 +150,7 @@ def _histogram(cells, first, span, counts):
 
 @loop
 def _neighbourhoods(cells, nodes, sample, valence, d):
-    """Row lengths, i - smallest column, and whether a face is on one element only, for the sampled nodes."""
+    """Returns row lengths, i - smallest column, and whether a face is on one element only, for the sampled nodes."""
     a = cells.shape[1]
     slot = np.full(nodes, -1, np.int32)
     start = np.zeros(len(sample) + 1, np.int64)

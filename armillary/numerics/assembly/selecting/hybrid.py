@@ -55,14 +55,14 @@ class Hybrid(Strategy):
 
 
 def at_hubs(problem: Problem) -> np.ndarray:
-    """bool[elements]: which have a node of high valence."""
+    """Says which elements have a node of high valence, as bool[elements]."""
     valence = np.bincount(problem.work.cells.ravel(), minlength=problem.nodes)
     hub = valence > HUB * valence[valence > 0].mean()
     return hub[problem.work.cells].any(axis=1)
 
 
 def split(problem: Problem, found: Features, network: Network, alone: float, reuse: int) -> tuple[Hybrid, float] | None:
-    """The hybrid predicted fastest and its gain over `alone` seconds, or None where that is below a tenth or there are no hubs."""
+    """Returns the hybrid predicted fastest and its gain over `alone` seconds, or None where that is below a tenth or there are no hubs."""
     if found["valence most"] < np.log1p(HUB * np.expm1(found["valence mean"])):
         return None
     hubs = at_hubs(problem)

@@ -42,7 +42,7 @@ class Network:
     facts: dict[str, Any]
 
     def log_seconds(self, features: Features) -> np.ndarray:
-        """float64[10]: numeric assembly by each strategy, then preparation, both as natural logarithms of seconds."""
+        """Returns float64[10]: numeric assembly by each strategy, then preparation, both as natural logarithms of seconds."""
         w = self.layers
         x = features.pictures
         for k in range(3):
@@ -57,7 +57,7 @@ class Network:
         return np.asarray(w["out.weight"] @ joint + w["out.bias"] + w["offset"], np.float64)
 
     def seconds(self, features: Features) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted seconds by strategy: numeric assembly, and preparation."""
+        """Returns predicted seconds by strategy: numeric assembly, and preparation."""
         found = np.exp(np.clip(self.log_seconds(features), -30, 30))
         half = len(STRATEGIES)
         return found[:half], found[half:]
@@ -71,7 +71,7 @@ class Network:
 
 
 def _convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """A 3×3 convolution with stride 2 and a border of zeros, then ReLU: float32[in, n, n] to float32[out, n / 2, n / 2]."""
+    """Applies a 3×3 convolution with stride 2 and a border of zeros, then ReLU: float32[in, n, n] to float32[out, n / 2, n / 2]."""
     n = x.shape[1]
     padded = np.zeros((x.shape[0], n + 2, n + 2), np.float32)
     padded[:, 1:-1, 1:-1] = x
@@ -81,7 +81,7 @@ def _convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarra
 
 
 def load(path: Path | str, device: str) -> Network:
-    """The weights in a file; refused unless they are for this device and these features."""
+    """Reads the weights in a file; they are refused unless they are for this device and these features."""
     path = Path(path)
     expected = LAYERS | SCALES
     found = read_arrays(path, limit=4 * MOST_BYTES)

@@ -15,5 +15,5 @@ class Selector(Technique):
     """Names a strategy; a frozen dataclass."""
 
     def pick(self, problem: Problem, family: str, seconds: Seconds | None = None) -> Strategy:
-        """The strategy for this problem. What it learned from must not hold `family`; `seconds` is for an oracle alone."""
+        """Returns the strategy for this problem. What it learned from must not hold `family`; `seconds` is for an oracle alone."""
         raise NotImplementedError

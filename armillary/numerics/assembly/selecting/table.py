@@ -1,4 +1,4 @@
-"""The measured table: what every strategy took on every mesh of a catalogue, on one device. Selectors learn from it."""
+"""The measured table holds the seconds of every strategy on every mesh of a catalogue on one device. Selectors learn from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_BYTES = 64 << 20
 
 
 def fold_of(family: str) -> int:
-    """The fold in which this family is held out; -1 for what is no family of ours."""
+    """Returns the fold in which this family is held out, or -1 if it is no family of ours."""
     return FAMILIES.index(family) % FOLDS if family in FAMILIES else -1
 
 
@@ -41,21 +41,21 @@ class Table:
     facts: dict[str, Any]
 
     def where(self, chosen: np.ndarray) -> Table:
-        """Some of the rows."""
+        """Returns some of the rows."""
         pictures = self.pictures[chosen] if len(self.pictures) else self.pictures
         names = tuple(np.array(self.families, object)[chosen])
         return Table(names, self.numbers[chosen], pictures, self.log_seconds[chosen], self.device, self.facts)
 
     def without(self, fold: int) -> Table:
-        """Without the families that are held out in this fold; all of it for fold -1."""
+        """Returns the table without the families that are held out in this fold, or all of it for fold -1."""
         return self.where(np.array([fold_of(name) != fold or fold < 0 for name in self.families]))
 
     def only(self, fold: int) -> Table:
-        """The families that are held out in this fold."""
+        """Returns the families that are held out in this fold."""
         return self.where(np.array([fold_of(name) == fold for name in self.families]))
 
     def save(self, path: Path, with_pictures: bool = False) -> None:
-        """As plain arrays, without the pictures unless asked for."""
+        """Writes the table as plain arrays, without the pictures unless asked for."""
         tag = {"device": self.device, "features": VERSION, "strategies": list(STRATEGIES), "families": list(self.families), **self.facts}
         kept: dict[str, Any] = {"pictures": self.pictures.astype(np.float16)} if with_pictures else {}
         code = np.frombuffer(json.dumps(tag).encode(), np.uint8)
@@ -65,7 +65,7 @@ class Table:
 
 
 def load_table(path: Path, device: str) -> Table:
-    """A table from a file; refused unless it is for this device and these features."""
+    """Reads a table from a file; it is refused unless it is for this device and these features."""
     found = read_arrays(path, limit=4 * MOST_BYTES)
     try:
         tag = json.loads(bytes(found["tag"]).decode())
@@ -73,12 +73,8 @@ def load_table(path: Path, device: str) -> Table:
         pictures = np.asarray(found.get("pictures", np.empty((0, 2, 64, 64))), np.float32)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"it is no table of strategies: {one_line(str(error), 120)}", where=str(path)) from None
-    if (
-        not isinstance(tag, dict)
-        or tag.get("features") != VERSION
-        or tag.get("device") != device
-        or tag.get("strategies") != list(STRATEGIES)
-    ):
+    expected = {"features": VERSION, "device": device, "strategies": list(STRATEGIES)}
+    if not isinstance(tag, dict) or {name: tag.get(name) for name in expected} != expected:
         raise InputError(f'expected a table of "{device}" with features {VERSION}', where=str(path))
     families = tuple(map(str, tag.get("families", ())))
     if numbers.shape != (len(families), len(NAMES)) or seconds.shape != (len(families), 2 * len(STRATEGIES)):
@@ -93,7 +89,7 @@ class Seconds:
 
     numeric: dict[str, float]
     setup: dict[str, float]
-    #: Largest over strategies of (slowest / fastest round).
+    #: The slowest over the fastest round, the largest over all strategies.
     spread: float
 
     @property
@@ -102,7 +98,7 @@ class Seconds:
         return min(self.numeric, key=self.numeric.__getitem__)
 
     def right(self, name: str) -> bool:
-        """Whether this strategy is the best, or within 5 % of it."""
+        """Says whether this strategy is the best, or within 5 % of it."""
         return self.numeric[name] <= 1.05 * self.numeric[self.best]
 
 
@@ -141,7 +137,7 @@ def measure_table(plans: Sequence[Plan], tell: Callable[[str], None] = lambda li
     for count, plan in enumerate(plans, start=1):
         problem = problem_of(build(plan), plan.physics)
         if plan.cell + plan.physics not in [p.cell + p.physics for p in plans[: count - 1]]:
-            measured(problem, rounds=1)  # Compiles.
+            measured(problem, rounds=1)  # This compiles.
         found = features(problem)
         took = measured(problem, rounds, min_seconds=0.1)
         numbers.append(found.numbers)
@@ -155,7 +151,7 @@ def measure_table(plans: Sequence[Plan], tell: Callable[[str], None] = lambda li
 
 
 def spread_out(plans: Sequence[Plan], count: int) -> list[Plan]:
-    """So many plans from all over a catalogue, every family in turn."""
+    """Takes `count` plans from all over a catalogue, every family in turn."""
     if count < len(FAMILIES):
         raise InputError(f"found {count}; expected at least {len(FAMILIES)} meshes, one of each family", where="--meshes")
     if count >= len(plans):
@@ -170,7 +166,7 @@ def spread_out(plans: Sequence[Plan], count: int) -> list[Plan]:
 
 @functools.cache
 def machine() -> str:
-    """The processor's name, as the system tells it."""
+    """Returns the processor's name, as the system tells it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -181,6 +177,6 @@ def machine() -> str:
 
 
 def row(table: Table, k: int) -> Features:
-    """The features of one mesh in a table; pictures are blank where they were left out."""
+    """Returns the features of one mesh in a table; pictures are blank where they were left out."""
     blank = np.zeros((2, 64, 64), np.float32)
     return Features(table.numbers[k], table.pictures[k] if len(table.pictures) else blank)

@@ -35,7 +35,7 @@ class Score:
 
 
 def train(table: Table, epochs: int = 400, seed: int = 0, facts: dict[str, Any] | None = None) -> Network:
-    """A network for the meshes of `table`; the same table and seed give the same weights on the same machine."""
+    """Trains a network on the meshes of `table`; the same table and seed give the same weights on the same machine."""
     if find_spec("torch") is None:
         raise InputError("training needs the package torch; install armillary[learn]", where="train")
     if not len(table.pictures):
@@ -105,7 +105,7 @@ def _ranking(torch: Any, predicted: Any, target: Any) -> Any:
 
 
 def cross_validated(table: Table, epochs: int = 400, tell: Callable[[str], None] = lambda line: None) -> list[Network]:
-    """Five networks, each without the families of one fold."""
+    """Trains five networks, each without the families of one fold."""
     made = []
     for fold in range(FOLDS):
         made.append(train(table.without(fold), epochs, seed=fold, facts={"fold": fold}))
@@ -114,13 +114,13 @@ def cross_validated(table: Table, epochs: int = 400, tell: Callable[[str], None]
 
 
 def picks(network: Network, table: Table) -> np.ndarray:
-    """The strategy that the network names for every mesh, int64[meshes]."""
+    """Returns the strategy that the network names for every mesh, int64[meshes]."""
     half = len(STRATEGIES)
     return np.array([int(np.argmin(network.log_seconds(row(table, k))[:half])) for k in range(len(table.families))], np.int64)
 
 
 def score(judged: Table, learned: Table, chosen: np.ndarray) -> Score:
-    """How choices do on `judged`, beside the strategy that has the least mean log-seconds on `learned`."""
+    """Says how choices do on `judged`, beside the strategy that has the least mean log-seconds on `learned`."""
     half = len(STRATEGIES)
     seconds = np.exp(judged.log_seconds[:, :half])
     best, mine = seconds.min(axis=1), seconds[np.arange(len(seconds)), chosen]

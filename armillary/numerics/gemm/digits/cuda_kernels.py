@@ -20,13 +20,13 @@ _NOTHING = -(1 << 20)
 
 
 def available(*tensors: Any) -> bool:
-    """Whether these are float64 tensors on a CUDA device."""
+    """Says whether these are float64 tensors on a CUDA device."""
     return all(isinstance(x, torch.Tensor) and x.device.type == "cuda" and x.dtype == torch.float64 for x in tensors)
 
 
 @triton.jit
 def _extremes(x, high, low, rows, inner, blocks, row_step, inner_step, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Largest and smallest exponent of each block of each row; 1024 marks what is not finite."""
+    """Returns largest and smallest exponent of each block of each row; 1024 marks what is not finite."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     block = tl.program_id(1)
     column = block * BLOCK + tl.arange(0, BLOCK)
@@ -47,7 +47,7 @@ def _extremes(x, high, low, rows, inner, blocks, row_step, inner_step, BLOCK: tl
 
 @triton.jit
 def _spans(a_high, a_low, b_high, b_low, alpha, beta, found, rows, columns, blocks, TILE: tl.constexpr):
-    """found[0]: the widest span; found[1]: whether zeros hide some dot product. Blocks come first in all four tables."""
+    """Returns found[0]: the widest span; found[1]: whether zeros hide some dot product. Blocks come first in all four tables."""
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     j = tl.program_id(1) * TILE + tl.arange(0, TILE)
     in_i, in_j = i < rows, j < columns
@@ -67,7 +67,7 @@ def _spans(a_high, a_low, b_high, b_low, alpha, beta, found, rows, columns, bloc
 
 
 def look(a: Any, b: Any, block: int) -> tuple[bool, int, bool]:
-    """Whether all is finite, the span of a·b from blocks of `block`, and whether zeros hid some dot product; 12 bytes are read back."""
+    """Returns whether all is finite, the span of a·b from blocks of `block`, and whether zeros hid a dot product; reads back 12 bytes."""
     tables = []
     for x in (a, b.T):
         rows, inner = x.shape
@@ -92,7 +92,7 @@ def look(a: Any, b: Any, block: int) -> tuple[bool, int, bool]:
 
 @triton.jit
 def _cut(x, scale, planes, rows, inner, row_step, inner_step, S: tl.constexpr, REVERSED: tl.constexpr, TILE: tl.constexpr):
-    """Balanced digits of every number, written as rows × digits × inner."""
+    """Returns balanced digits of every number, written as rows × digits × inner."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = (row[:, None] < rows) & (column[None, :] < inner)
@@ -120,7 +120,7 @@ def _cut(x, scale, planes, rows, inner, row_step, inner_step, S: tl.constexpr, R
 
 
 def cut(x: Any, s: int, top_first: bool) -> tuple[Any, Any]:
-    """Digits of the rows of `x` as a tensor of rows × s × inner, the highest first or last, and the exponents of the lowest digit."""
+    """Returns digits of the rows of `x` (rows × s × inner), the highest first or last, and the exponents of the lowest digit."""
     rows, inner = x.shape
     largest = torch.linalg.vector_norm(x, ord=float("inf"), dim=1)
     scale = lowest_digit(largest, s, signed=False)
@@ -139,7 +139,7 @@ def _power(exponent):
 
 @triton.jit
 def _join(parts, row_scale, column_scale, product, rows, columns, S: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr):
-    """Diagonals of digit products to float64: four to an int64, those in pairs of float64 from the smallest on."""
+    """Returns diagonals of digit products to float64: four to an int64, those in pairs of float64 from the smallest on."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     inside = column < columns
@@ -171,7 +171,7 @@ def _join(parts, row_scale, column_scale, product, rows, columns, S: tl.constexp
 
 
 def multiply(left: Any, left_scale: Any, right: Any, right_scale: Any, bits: int) -> Any:
-    """The product of digits as `cut` lays them out, `left` highest first and `right` highest last; (s·inner) must fit int32 sums."""
+    """Returns the product of digits as `cut` lays them out, `left` highest first, `right` highest last; (s·inner) must fit int32 sums."""
     rows, s, inner = left.shape
     columns = right.shape[0]
     a, b = _padded(left), _padded(right)
@@ -188,7 +188,7 @@ def multiply(left: Any, left_scale: Any, right: Any, right_scale: Any, bits: int
 
 
 def _padded(planes: Any) -> Any:
-    """With zeros to sizes that the int8 units take: more than 16 rows, rows and inner sizes in multiples of 16."""
+    """Pads with zeros to sizes that the int8 units take: more than 16 rows, rows and inner sizes in multiples of 16."""
     rows, _, inner = planes.shape
     more_rows, more_inner = max(32 - rows, -rows % 16), -inner % 16
     return torch.nn.functional.pad(planes, (0, more_inner, 0, 0, 0, more_rows)) if more_rows or more_inner else planes
@@ -223,7 +223,7 @@ def _residue_planes(x, scale, planes, count, scale_step, inner, N: tl.constexpr,
 
 
 def residues(x: Any, scale: Any, moduli: tuple[int, ...]) -> Any:
-    """Residues of x · 2^scale, cut off towards zero and below 2^77, of each row for each modulus: moduli × rows × inner, int8."""
+    """Returns residues of x · 2^scale, cut off towards zero and below 2^77, of each row for each modulus: moduli × rows × inner, int8."""
     x = x.contiguous()
     planes = torch.empty((len(moduli), *x.shape), dtype=torch.int8, device=x.device)
     grid = (triton.cdiv(x.numel(), 1024),)
@@ -271,7 +271,7 @@ def _remainder_sum(
 
 
 def from_residues(left: Any, right: Any, moduli: tuple[int, ...], constants: Any, row_scale: Any, column_scale: Any) -> Any:
-    """The product of numbers given by their residues (`right` by columns), by the remainder theorem, unscaled."""
+    """Returns the product of numbers given by their residues (`right` by columns), by the remainder theorem, unscaled."""
     count, rows, _ = left.shape
     columns = right.shape[1]
     a = (

@@ -14,12 +14,12 @@ _TOGETHER = 4
 
 
 def products(s: int) -> int:
-    """How many int8 matrix products `s` digits need: all pairs of planes (p, q) with p + q ≤ s − 1."""
+    """Returns how many int8 matrix products `s` digits need: all pairs of planes (p, q) with p + q ≤ s − 1."""
     return s * (s + 1) // 2
 
 
 def multiply(a: Digits, b: Digits, most_inner: int = MOST_INNER) -> arrays.Array:
-    """The product of two matrices in digits, `a` by rows (m×k) and `b` by columns (n×k), rounded to float64 once.
+    """Returns the product of two matrices in digits, `a` by rows (m×k) and `b` by columns (n×k), rounded to float64 once.
 
     Planes with p + q = d lie side by side along the inner index, so that each diagonal d is one integer product of inner size (d+1)·k; k
     is cut in pieces where (d+1)·k exceeds `most_inner`. Sums are integers throughout: no order or cut changes a bit.
@@ -44,13 +44,13 @@ def multiply(a: Digits, b: Digits, most_inner: int = MOST_INNER) -> arrays.Array
 
 
 def _side_by_side(xp: Any, planes: arrays.Array) -> arrays.Array:
-    """s × rows × k as rows × (s·k)."""
+    """Returns s × rows × k as rows × (s·k)."""
     s, rows, width = planes.shape
     return xp.reshape(xp.permute_dims(planes, (1, 0, 2)), (rows, s * width))
 
 
 def _put_together(xp: Any, sums: list[arrays.Array], last: list[int], a: Digits, b: Digits) -> arrays.Array:
-    """Σ sums[g] · 2^(−bits · last[g]), from the smallest on in pairs of float64, then scaled by rows and columns."""
+    """Returns Σ sums[g] · 2^(−bits · last[g]), from the smallest on in pairs of float64, then scaled by rows and columns."""
     high = xp.zeros(sums[0].shape, dtype=xp.float64, device=arrays.device_of(sums[0]))
     low = xp.zeros_like(high)
     for total, d in zip(reversed(sums), reversed(last)):
@@ -64,7 +64,7 @@ def _put_together(xp: Any, sums: list[arrays.Array], last: list[int], a: Digits,
 
 
 def two_sum(x: arrays.Array, y: arrays.Array) -> tuple[arrays.Array, arrays.Array]:
-    """The rounded sum and its exact error (Knuth)."""
+    """Returns the rounded sum and its exact error (Knuth)."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)

@@ -1,4 +1,4 @@
-"""How far exponents spread along the dot products of A·B: the Exponent Span Capacity (ESC).
+"""The Exponent Span Capacity (ESC) says how far exponents spread along the dot products of A·B.
 
 e(x) = ⌊log₂|x|⌋. With α_i the largest exponent of A's row i and β_j of B's column j, ESC_ij = α_i + β_j − max_k(e(a_ik) + e(b_kj)) + 1: by
 how many bits the largest term that is there may lie below the largest one that fixed-point rows and columns must have room for. The exact
@@ -19,14 +19,15 @@ _FINER = 8
 
 
 def exponents(x: arrays.Array) -> arrays.Array:
-    """⌊log₂|x|⌋ of finite `x` as int32; `NOTHING` for zeros."""
+    """Returns ⌊log₂|x|⌋ of finite `x` as int32; `NOTHING` for zeros."""
     xp = arrays.namespace(x)
     mantissa, exponent = arrays.frexp(x)
     return xp.where(mantissa == 0, xp.full_like(exponent, NOTHING), exponent - 1)
 
 
 def esc(a: arrays.Array, b: arrays.Array, block: int | None = None) -> int:
-    """The Exponent Span Capacity of a·b in bits, from blocks of `block` inner indices; `block=1` is exact. 0 where the product is zero.
+    """Returns the Exponent Span Capacity of a·b in bits, from blocks of `block` inner indices; `block=1` is exact. 0 where the product is
+    zero.
 
     `a` is m×k and `b` k×n, finite. Costs about 2·m·n·k/block operations; a dot product all of whose terms zeros may have hidden is looked
     at again in finer blocks. By default there are at least 64 blocks of at most 64: in a single block of some dozens of numbers one is
@@ -43,12 +44,12 @@ def checked_block(block: int | None) -> None:
 
 
 def default_block(inner: int) -> int:
-    """Inner indices per block where nobody says: at least 64 blocks, of at most 64."""
+    """Returns inner indices per block where nobody says: at least 64 blocks, of at most 64."""
     return max(1, min(64, inner // 64))
 
 
 def span(ea: arrays.Array, eb: arrays.Array, block: int | None = None) -> int:
-    """The span from the exponents of both matrices, as `exponents` gives them."""
+    """Returns the span from the exponents of both matrices, as `exponents` gives them."""
     xp = arrays.namespace(ea, eb)
     block = block or default_block(ea.shape[1])
     if 0 in (*ea.shape, *eb.shape):
@@ -71,7 +72,7 @@ def span(ea: arrays.Array, eb: arrays.Array, block: int | None = None) -> int:
 
 
 def _inner(xp: Any, ea: arrays.Array, eb: arrays.Array, block: int) -> arrays.Array:
-    """For every row and column, a lower bound of the largest exponent among their products; about `NOTHING` where zeros hide it."""
+    """Returns a lower bound of the largest exponent among the products of every row and column; about `NOTHING` where zeros hide it."""
     best = xp.full((ea.shape[0], eb.shape[1]), 2 * NOTHING, dtype=xp.int32, device=arrays.device_of(ea))
     for start in range(0, ea.shape[1], block):
         piece_a, piece_b = ea[:, start : start + block], eb[start : start + block]

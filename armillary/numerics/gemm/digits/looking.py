@@ -9,7 +9,7 @@ from .exponents import default_block, exponents, span
 
 
 def look(a: arrays.Array, b: arrays.Array, block: int = 0) -> int | None:
-    """The Exponent Span Capacity of a·b, from blocks of `block` inner indices (0 chooses); None where something is not finite.
+    """Returns the Exponent Span Capacity of a·b, from blocks of `block` inner indices (0 chooses); None where something is not finite.
 
     On a CUDA device with Triton each matrix is read once and 12 bytes come back; blocks are powers of two there.
     """

@@ -1,4 +1,4 @@
-"""Rows of float64 as fixed-point numbers, cut into int8 digits, and back.
+"""Cuts rows of float64, as fixed-point numbers, into int8 digits.
 
 A row is scaled by a power of two to integers below 2^(8s−1) in size, written with s digits of base 256, each from −128 to 127 (balanced,
 so that signed int8 units take them): every digit carries 8 bits. Balanced digits end just below 2^(8s−1), so that a row whose largest
@@ -32,12 +32,12 @@ class Digits:
 
 
 def slices_for(span: int) -> int:
-    """How many 8-bit digits keep 53 bits of the smallest of the largest terms, for this Exponent Span Capacity."""
+    """Returns how many 8-bit digits keep 53 bits of the smallest of the largest terms, for this Exponent Span Capacity."""
     return math.ceil((SIGNIFICAND + max(span, 1) + 1) / 8)
 
 
 def cut(x: arrays.Array, s: int, signed: bool = False) -> Digits:
-    """The rows of `x` (finite float64) in `s` digits: balanced 8-bit ones, or with `signed` of 7 bits with a sign each."""
+    """Returns the rows of `x` (finite float64) in `s` digits: balanced 8-bit ones, or with `signed` of 7 bits with a sign each."""
     xp = arrays.namespace(x)
     mantissa, exponent = arrays.frexp(x)
     # x = whole · 2^(exponent − 53), with a whole number of 53 bits; zeros have exponent 0 and whole 0.
@@ -49,7 +49,7 @@ def cut(x: arrays.Array, s: int, signed: bool = False) -> Digits:
 
 
 def lowest_digit(largest: arrays.Array, s: int, signed: bool) -> arrays.Array:
-    """The exponent of the lowest of `s` digits of rows whose largest numbers, in size, are given; int32."""
+    """Returns the exponent of the lowest of `s` digits of rows whose largest numbers, in size, are given; int32."""
     xp = arrays.namespace(largest)
     mantissa, top = arrays.frexp(largest)
     if signed:
@@ -80,7 +80,7 @@ def _signed(whole: arrays.Array, shift: arrays.Array, s: int) -> arrays.Array:
 
 
 def _shifted(whole: arrays.Array, shift: arrays.Array) -> arrays.Array:
-    """⌊whole · 2^shift⌋, right in its lowest 8 bits (a shift to the left by 8 or more leaves none of them)."""
+    """Returns ⌊whole · 2^shift⌋, right in its lowest 8 bits (a shift to the left by 8 or more leaves none of them)."""
     xp = arrays.namespace(whole)
     shift = xp.astype(shift, xp.int64)
     left = xp.clip(shift, 0, 8)

@@ -29,7 +29,7 @@ def dgemm(
     return_info: bool = False,
     **parameters: Any,
 ) -> Any:
-    """alpha·a·b + beta·c for float64 matrices of m×k, k×n and m×n; the kind and device of `a`.
+    """Returns alpha·a·b + beta·c for float64 matrices of m×k, k×n and m×n; the kind and device of `a`.
 
     `method` is "adp", "ozaki2", "native", or "auto": whichever is fastest on this device at the bits that these matrices need, by
     rates that were measured there once. `parameters` are the method's own (`max_slices=12`). With `return_info` the answer comes with an
@@ -67,7 +67,7 @@ class Emulated:
     method: str = "adp"
 
     def __call__(self, a: Any, b: Any) -> Any:
-        """a·b."""
+        """Returns a·b."""
         if self.method == "adp":
             return dgemm(a, b, "adp", max_slices=self.max_slices)
         return dgemm(a, b, self.method)
@@ -75,7 +75,7 @@ class Emulated:
 
 @contextmanager
 def emulated_matmul(torch: Any = None, method: str = "adp", **parameters: Any) -> Iterator[None]:
-    """Inside, PyTorch's products of two float64 matrices (`@`, `torch.mm`, `torch.matmul`) are taken by `method`; all else as ever."""
+    """Makes PyTorch take products of two float64 matrices (`@`, `torch.mm`, `torch.matmul`) by `method` inside the block."""
     torch = torch or import_module("torch")
     if method != "auto" and method not in METHODS:
         raise unknown("method", method, ["auto", *METHODS])

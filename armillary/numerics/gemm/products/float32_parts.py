@@ -10,7 +10,7 @@ from armillary.arena import NotForThisCase
 
 
 def float32_parts(x: Any, dtype: Any, count: int) -> list[Any]:
-    """x as a sum of `count` tensors, each exact in `dtype`, or in TF32 where `dtype` is None."""
+    """Returns x as a sum of `count` tensors, each exact in `dtype`, or in TF32 where `dtype` is None."""
     torch = import_module("torch")
     parts, rest = [], x
     for _ in range(count):
@@ -21,7 +21,7 @@ def float32_parts(x: Any, dtype: Any, count: int) -> list[Any]:
 
 
 def torch_of(a: arrays.Array) -> Any:
-    """PyTorch, for a tensor on a CUDA device; declines everything else."""
+    """Returns PyTorch, for a tensor on a CUDA device; declines everything else."""
     if arrays.kind_of(a) != "torch" or a.device.type != "cuda":
         raise NotForThisCase("takes PyTorch tensors on a CUDA device")
     return import_module("torch")

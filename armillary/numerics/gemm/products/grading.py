@@ -1,7 +1,7 @@
-"""How good a product is: its error in units of u·(|A||B|), and the grade that this earns.
+"""Measures the error of a product in units of u·(|A||B|), and the grade that this earns.
 
-Grades as in the tests of Demmel and others for matrix products: A is what a float64 dot product gives for every entry, B only relative to
-the norms of its row and column, C only relative to the norms of the matrices.
+The grades are those of the tests of Demmel and others for matrix products: A is what a float64 dot product gives for every entry, B only
+relative to the norms of its row and column, C only relative to the norms of the matrices.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ GRADES = {3: "A", 2: "B", 1: "C", 0: "F"}
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of a product: the largest error of an entry over u·(|A||B|), and the grade (3 is A, 2 B, 1 C, 0 F)."""
+    """The largest error of an entry of a product over u·(|A||B|), and the grade (3 is A, 2 B, 1 C, 0 F)."""
 
     error_u: float
     grade: int
 
 
 def accuracy(product: np.ndarray, a: np.ndarray, b: np.ndarray) -> Accuracy:
-    """The accuracy of `product` as a·b; NumPy arrays. Where a or b are not finite, entries must be as float64's own, error 0."""
+    """Returns the accuracy of `product` as a·b; NumPy arrays. Where a or b are not finite, entries must be as float64's own, error 0."""
     inner = a.shape[1]
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         with np.errstate(invalid="ignore"):
@@ -56,7 +56,7 @@ def accuracy(product: np.ndarray, a: np.ndarray, b: np.ndarray) -> Accuracy:
 
 
 def _norms(x: np.ndarray, axis: int) -> np.ndarray:
-    """Norms of rows or columns on the scale that `doubled` gives them."""
+    """Returns norms of rows or columns on the scale that `doubled` gives them."""
     from ..double_double import _top
 
     top = _top(x, axis)

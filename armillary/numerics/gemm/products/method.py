@@ -1,4 +1,4 @@
-"""What every way of multiplying has in common."""
+"""The methods of every way of multiplying."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_FINITE = "infinities or NaNs"
 
 @dataclass(frozen=True)
 class Info:
-    """What a product took: `gemms` low-precision products (0 for native), `slices` of each number, `span` in bits where it was looked for.
+    """Facts about a product: `gemms` low-precision products (0 for native), `slices` of each number, `span` in bits where it was found.
 
     `fallback` says why native float64 was taken instead, "" where it was not. `bound` is a proven bound of |Ĉ − C| in units of
     u·(|A||B|), for every entry; infinite where none is known. `overhead_s` are the seconds spent looking and deciding.
@@ -39,11 +39,11 @@ class Method(Technique):
     """One way to multiply two float64 matrices. Subclasses are frozen dataclasses whose fields are the parameters."""
 
     def multiply(self, a: arrays.Array, b: arrays.Array) -> tuple[arrays.Array, Info]:
-        """a·b, of the kind and on the device of `a` and `b` (m×k and k×n, float64), and what it took."""
+        """Returns a·b, of the kind and on the device of `a` and `b` (m×k and k×n, float64), and what it took."""
         raise NotImplementedError
 
     def __call__(self, a: Any, b: Any) -> Any:
-        """a·b, as `numpy.matmul` gives it for two matrices."""
+        """Returns a·b, as `numpy.matmul` gives it for two matrices."""
         check_pair(a, b)
         return self.multiply(a, b)[0]
 
@@ -62,7 +62,7 @@ def check_pair(a: arrays.Array, b: arrays.Array) -> None:
 
 
 def empty_product(a: arrays.Array, b: arrays.Array) -> arrays.Array | None:
-    """The product where some size is zero, else None."""
+    """Returns the product where some size is zero, else None."""
     if 0 not in (*a.shape, *b.shape):
         return None
     xp = arrays.namespace(a, b)
@@ -70,13 +70,13 @@ def empty_product(a: arrays.Array, b: arrays.Array) -> arrays.Array | None:
 
 
 def finite(a: arrays.Array, b: arrays.Array) -> bool:
-    """Whether neither holds an infinity or NaN; on a device one byte is read back."""
+    """Says whether neither holds an infinity or NaN; on a device one byte is read back."""
     xp = arrays.namespace(a, b)
     return bool(xp.all(xp.isfinite(a)) & xp.all(xp.isfinite(b)))
 
 
 def cuda_kernels(*matrices: arrays.Array) -> Any:
-    """The module of Triton kernels where the matrices are PyTorch tensors on a CUDA device and Triton is there, else None."""
+    """Returns the module of Triton kernels where the matrices are PyTorch tensors on a CUDA device and Triton is there, else None."""
     if arrays.kind_of(*matrices) != "torch" or matrices[0].device.type != "cuda" or find_spec("triton") is None:
         return None
     return import_module("armillary.numerics.gemm.digits.cuda_kernels")

@@ -26,7 +26,7 @@ _SIZES = {False: 512, True: 4096}
 
 
 def fastest(a: arrays.Array, b: arrays.Array) -> Method:
-    """The method that is fastest for these matrices, from the number of bits that they need and the rates of their device."""
+    """Returns the method that is fastest for these matrices, from the number of bits that they need and the rates of their device."""
     wide = look(a, b) if 0 not in (*a.shape, *b.shape) else None
     if wide is None:
         return Native()
@@ -42,7 +42,9 @@ def fastest(a: arrays.Array, b: arrays.Array) -> Method:
 
 
 def device_rates(like: arrays.Array) -> dict[str, float]:
-    """Multiply-adds per second of each method on the device of `like`, at 7 slices and 15 moduli, from the user's cache or measured now."""
+    """Returns multiply-adds per second of each method on the device of `like`, at 7 slices and 15 moduli, from the user's cache or measured
+    now.
+    """
     return dict(_rates(arrays.kind_of(like), _device_name(like), arrays.on_accelerator(like), like))
 
 

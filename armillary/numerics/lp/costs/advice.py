@@ -27,7 +27,7 @@ class Advice:
 
 
 def advise(lp: LinearProgram, device: str = "EpiRAM", tile: int = 256, gpu: str = "h200") -> Advice:
-    """What writing and reading would take, from the program's size alone: half of the levels for each of its rows of cells."""
+    """Estimates what writing and reading would take from the program's size alone, with half of the levels for each row of cells."""
     kind, prices = find_device(device), Prices()
     m, n = lp.shape
     rows = 2 * tile * max(1, -(-(m + n) // tile))

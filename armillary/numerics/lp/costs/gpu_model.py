@@ -16,7 +16,7 @@ CORE_WATTS = 10.0
 
 
 def iteration_seconds(lp: LinearProgram, gpu: str = "h200") -> float:
-    """Seconds of one iteration, which reads both matrices once (12 bytes per entry) and about ten vectors."""
+    """Returns seconds of one iteration, which reads both matrices once (12 bytes per entry) and about ten vectors."""
     memory = preset(gpu).groups[0].node.devices[0].memory
     if memory is None or not memory.bandwidth:
         raise InputError(f"preset {gpu}: found no memory bandwidth; expected one")
@@ -25,7 +25,7 @@ def iteration_seconds(lp: LinearProgram, gpu: str = "h200") -> float:
 
 
 def watts(gpu: str = "h200") -> float:
-    """Watts that the GPU draws meanwhile."""
+    """Returns the watts that the GPU draws meanwhile."""
     power = preset(gpu).groups[0].node.devices[0].power
     if power is None or not power.peak:
         raise InputError(f"preset {gpu}: found no power; expected its limit")

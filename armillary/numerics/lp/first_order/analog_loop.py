@@ -49,7 +49,7 @@ def run(
     ray_tolerance: float,
     stall: bool,
 ) -> Loop:
-    """Iterate x⁺ = clip(x − τ(c − Aᵀy)), t = y/σ − A(2x⁺ − x), y⁺ = σ(t − clip(t)) with `forward` for A and `backward` for Aᵀ."""
+    """Iterates x⁺ = clip(x − τ(c − Aᵀy)), t = y/σ − A(2x⁺ − x), y⁺ = σ(t − clip(t)) with `forward` for A and `backward` for Aᵀ."""
     m, n = p.matrix.shape
     x, y = np.clip(np.zeros(n), p.lower, p.upper), np.zeros(m)
     omega = _weight(float(np.linalg.norm(p.cost)), float(np.linalg.norm(np.where(np.isfinite(p.row_lower), p.row_lower, 0))))
@@ -99,7 +99,7 @@ def _weight(cost: float, right: float) -> float:
 
 
 def _proved(lp: LinearProgram, p: Scaled, now: tuple[Array, Array], before: tuple[Array, Array], best: Loop, tolerance: float) -> bool:
-    """Whether the last step, or the point itself, proves that there is no optimum; noted in `best`."""
+    """Says whether the last step, or the point itself, proves that there is no optimum; noted in `best`."""
     point = p.original(*now)
     move = p.original(now[0] - before[0], now[1] - before[1])
     for direction in (point[1], move[1]):

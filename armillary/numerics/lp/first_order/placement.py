@@ -28,7 +28,7 @@ class Place:
     comm: Communicator | None = None
 
     def array(self, values: Any) -> Array:
-        """A vector of doubles or a matrix of sparse rows, put there."""
+        """Returns a vector of doubles or a matrix of sparse rows, put there."""
         if isinstance(values, csr_array):
             return self._rows(values)
         return self.xp.asarray(np.ascontiguousarray(values, np.float64), device=self.device)
@@ -56,7 +56,7 @@ class Place:
         return array_api_compat.is_cupy_namespace(self.xp)
 
     def range(self, rows: int) -> slice:
-        """The slice of `rows` rows that is held here."""
+        """Returns the slice of `rows` rows that is held here."""
         if self.comm is None:
             return slice(0, rows)
         rank, size = self.comm.rank, self.comm.size
@@ -64,7 +64,8 @@ class Place:
 
 
 def place(xp: Any = None, comm: Communicator | None = None) -> Place:
-    """The place that a user names: the module `numpy`, `cupy` or `torch`, or a device of torch's ("cuda"); and ranks that share the rows.
+    """Returns the place that a user names: the module `numpy`, `cupy` or `torch`, or a device of torch's ("cuda"); and ranks that share the
+    rows.
 
     `xp=torch` means the first GPU where there is one.
     """
@@ -98,25 +99,25 @@ class Placed:
         return self.place.xp
 
     def activity(self, x: Array) -> Array:
-        """matrix · x for the rows that are here."""
+        """Returns matrix · x for the rows that are here."""
         return self.matrix @ x
 
     def gradient(self, y: Array) -> Array:
-        """matrixᵀ · y over the rows of all ranks: one allreduce, in the order of ranks."""
+        """Returns matrixᵀ · y over the rows of all ranks: one allreduce, in the order of ranks."""
         mine = self.transposed @ y
         if self.place.comm is None:
             return mine
         return self.place.comm.allreduce(mine, order="rank")
 
     def row_total(self, value: float) -> float:
-        """A sum over rows, of all ranks."""
+        """Returns a sum over rows, of all ranks."""
         if self.place.comm is None:
             return value
         return float(self.place.comm.allreduce(np.array([value]), order="rank")[0])
 
 
 def placed(program: LinearProgram | Scaled, at: Place) -> Placed:
-    """The program's vectors and this rank's rows, put there."""
+    """Returns the program's vectors and this rank's rows, put there."""
     rows = at.range(program.matrix.shape[0])
     mine = csr_array(program.matrix[rows])
     return Placed(

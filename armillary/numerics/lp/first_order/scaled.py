@@ -41,28 +41,28 @@ class Scaled:
         return np
 
     def activity(self, x: Array) -> Array:
-        """matrix · x."""
+        """Returns matrix · x."""
         return self.matrix @ x
 
     def gradient(self, y: Array) -> Array:
-        """matrixᵀ · y."""
+        """Returns matrixᵀ · y."""
         return self.transposed @ y
 
     def row_total(self, value: float) -> float:
-        """A sum over rows: all are here."""
+        """Returns a sum over rows, which are all here."""
         return value
 
     def original(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """The point in the program's own units."""
+        """Returns the point in the program's own units."""
         return x * self.column, y * self.row
 
     def inside(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """A point of the program in these scales."""
+        """Returns a point of the program in these scales."""
         return x / self.column, y / self.row
 
 
 def scaled(lp: LinearProgram, norms: bool = True) -> Scaled:
-    """The program scaled by rows and columns, with `norms` also by the norms of costs and right-hand sides."""
+    """Returns the program scaled by rows and columns, with `norms` also by the norms of costs and right-hand sides."""
     matrix = csr_array(lp.matrix, copy=True)
     m, n = matrix.shape
     factors = np.ones(m), np.ones(n)
@@ -93,26 +93,26 @@ def scaled(lp: LinearProgram, norms: bool = True) -> Scaled:
 
 
 def sides(low: Array, high: Array) -> Array:
-    """The larger finite side of each row, 0 where it has none: what norms of right-hand sides are taken of."""
+    """Returns the larger finite side of each row, 0 where it has none, for the norms of right-hand sides."""
     low = np.where(np.isfinite(low), np.abs(low), 0.0)
     return np.maximum(low, np.where(np.isfinite(high), np.abs(high), 0.0))
 
 
 def _largest(index: Array, sizes: Array, count: int) -> Array:
-    """The largest of the sizes at each index, 1 where there is none."""
+    """Returns the largest of the sizes at each index, 1 where there is none."""
     found = np.zeros(count)
     np.maximum.at(found, index, sizes)
     return np.where(found > 0, found, 1.0)
 
 
 def _summed(index: Array, sizes: Array, count: int) -> Array:
-    """The sum of the sizes at each index, 1 where there is none."""
+    """Returns the sum of the sizes at each index, 1 where there is none."""
     found = np.bincount(index, sizes, minlength=count)
     return np.where(found > 0, found, 1.0)
 
 
 def norm2(problem: Any, rng: np.random.Generator) -> float:
-    """The largest singular value of a program's matrix, to 1e-4 from below, by Lanczos on AᵀA. The same start at every place.
+    """Returns the largest singular value of a program's matrix, to 1e-4 from below, by Lanczos on AᵀA. The same start at every place.
 
     Published solvers iterate powers, which takes hundreds of products where singular values lie close; the largest Ritz value gets there
     in dozens, and what rounding costs the others' orthogonality does not touch it.
@@ -143,5 +143,5 @@ def norm2(problem: Any, rng: np.random.Generator) -> float:
 
 
 def length(vector: Any) -> float:
-    """The 2-norm of a vector of any kind."""
+    """Returns the 2-norm of a vector of any kind."""
     return float(vector @ vector) ** 0.5

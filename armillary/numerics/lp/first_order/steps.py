@@ -12,7 +12,7 @@ from armillary.kernels import loop, parallel_loop
 
 
 def _halpern(count, k, tau, sigma, x, y, x0, y0, xt, yt, xbar, a, ai, ap, at, ati, atp, c, rl, ru, lo, up):
-    """`count` reflected Halpern steps from step k of this run: z ← (k+1)/(k+2)·(2T(z) − z) + z₀/(k+2). Leaves T of the last z in xt, yt."""
+    """Takes `count` reflected Halpern steps from step k of this run, z ← (k+1)/(k+2)·(2T(z) − z) + z₀/(k+2); xt, yt get T of the last z."""
     for step in range(count):
         for j in numba.prange(x.shape[0]):
             g = c[j]
@@ -42,7 +42,7 @@ halpern_parallel = parallel_loop(nogil=False)(_halpern)
 
 
 def halpern_anywhere(count, k, tau, sigma, x, y, x0, y0, p):
-    """The same steps in products and vector operations, for programs on accelerators or shared out over ranks: (x, y, T's x, T's y)."""
+    """Takes the same steps in products and vector operations, for programs on accelerators or over ranks; returns (x, y, T's x, T's y)."""
     clip = p.xp.clip
     for step in range(count):
         xt = clip(x - tau * (p.cost - p.gradient(y)), p.lower, p.upper)
@@ -58,7 +58,7 @@ def halpern_anywhere(count, k, tau, sigma, x, y, x0, y0, p):
 
 @loop
 def adaptive(count, total, eta, omega, x, y, sx, sy, weight, xt, yt, a, ai, ap, at, ati, atp, c, rl, ru, lo, up, grad):
-    """`count` steps of PDLP's rule: a step is taken where it is short enough for what it did, else tried again shorter.
+    """Takes `count` steps of PDLP's rule: a step is taken where it is short enough for what it did, and tried again shorter otherwise.
 
     Adds each accepted point, weighted by its step, to sx and sy. `grad` holds Aᵀy of the present y. Returns (step, weight, tries).
     """

@@ -19,7 +19,7 @@ _STATES: dict[int, Status] = {0: "optimal", 1: "limit", 2: "infeasible", 3: "unb
 
 
 def by_highs(lp: LinearProgram, method: Literal["highs-ds", "highs-ipm"]) -> tuple[Any, Status, np.ndarray]:
-    """SciPy's result, its status, and the prices of the rows."""
+    """Returns SciPy's result, its status, and the prices of the rows."""
     equal = lp.row_lower == lp.row_upper
     above, below = np.isfinite(lp.row_lower) & ~equal, np.isfinite(lp.row_upper) & ~equal
     upper = csr_array(vstack([lp.matrix[below], -lp.matrix[above]]))
@@ -46,7 +46,7 @@ def by_highs(lp: LinearProgram, method: Literal["highs-ds", "highs-ipm"]) -> tup
 
 
 def solved_by_highs(method: Method, lp: LinearProgram, name: Literal["highs-ds", "highs-ipm"]) -> Solution:
-    """The solution that HiGHS finds, with the seconds of HiGHS alone."""
+    """Returns the solution that HiGHS finds, with the seconds of HiGHS alone."""
     if 0 in lp.shape:
         quick = method.without_rows_or_columns(lp)
         assert quick is not None

@@ -33,7 +33,9 @@ class Errors:
 
 
 def errors(lp: Any, x: Array, y: Array) -> Errors:
-    """The errors of a point of a program anywhere (`LinearProgram` or `Placed`); reduced costs are c − Aᵀy where a bound can carry them."""
+    """Returns the errors of a point of a program anywhere (`LinearProgram` or `Placed`); reduced costs are c − Aᵀy where a bound can carry
+    them.
+    """
     primal = residual(lp, x)
     reduced = lp.cost - lp.gradient(y)
     dual, value = _dual(lp, reduced, y)
@@ -48,14 +50,14 @@ def errors(lp: Any, x: Array, y: Array) -> Errors:
 
 
 def right_norm(lp: Any) -> float:
-    """The norm of the right-hand sides: of each row the larger finite side, 0 where it has none."""
+    """Returns the norm of the right-hand sides: of each row the larger finite side, 0 where it has none."""
     xp = lp.xp
     side = xp.maximum(xp.abs(_finite(xp, lp.row_lower)), xp.abs(_finite(xp, lp.row_upper)))
     return lp.row_total(float(side @ side)) ** 0.5
 
 
 def residual(lp: Any, x: Array) -> float:
-    """How far rows and bounds are violated, in the 2-norm."""
+    """Says how far rows and bounds are violated, in the 2-norm."""
     activity = lp.activity(x)
     rows = _positive(lp.xp, lp.row_lower - activity) + _positive(lp.xp, activity - lp.row_upper)
     bounds = _positive(lp.xp, lp.lower - x) + _positive(lp.xp, x - lp.upper)
@@ -71,21 +73,21 @@ def _finite(xp: Any, values: Array) -> Array:
 
 
 def _dual(lp: Any, reduced: Array, y: Array) -> tuple[float, float]:
-    """(norm of what no bound can carry, the dual objective of the rest)."""
+    """Returns (norm of what no bound can carry, the dual objective of the rest)."""
     lost_rows, value_rows = _carried(lp.xp, y, lp.row_lower, lp.row_upper)
     lost, value = _carried(lp.xp, reduced, lp.lower, lp.upper)
     return (lp.row_total(lost_rows) + lost) ** 0.5, lp.row_total(value_rows) + value
 
 
 def _carried(xp: Any, prices: Array, low: Array, high: Array) -> tuple[float, float]:
-    """(square of the prices whose side is infinite, the value of the others at their sides)."""
+    """Returns (square of the prices whose side is infinite, the value of the others at their sides)."""
     side = xp.where(prices > 0, low, high)
     lost = xp.where(xp.isfinite(side), xp.zeros_like(prices), prices)
     return float(lost @ lost), float((prices - lost) @ _finite(xp, side))
 
 
 def proves_infeasible(lp: Any, y: Array, tolerance: float) -> bool:
-    """Whether the prices y prove that no point satisfies rows and bounds (Farkas): their value is positive at no cost.
+    """Says whether the prices y prove that no point satisfies rows and bounds (Farkas): their value is positive at no cost.
 
     What no bound can carry must be at most `tolerance` of the value, so that no x of moderate size could make up for it.
     """
@@ -98,7 +100,7 @@ def proves_infeasible(lp: Any, y: Array, tolerance: float) -> bool:
 
 
 def proves_unbounded(lp: Any, x: Array, tolerance: float) -> bool:
-    """Whether the direction x lowers the objective for ever: rows and bounds allow it, to `tolerance` of what it gains."""
+    """Says whether the direction x lowers the objective for ever: rows and bounds allow it, to `tolerance` of what it gains."""
     size = length(x)
     if size == 0.0 or not np.isfinite(size):
         return False
@@ -110,6 +112,6 @@ def proves_unbounded(lp: Any, x: Array, tolerance: float) -> bool:
 
 
 def _outward(xp: Any, move: Array, low: Array, high: Array) -> float:
-    """The square of what a move violates of finite sides, however small it is taken."""
+    """Returns the square of what a move violates of finite sides, however small it is taken."""
     off = xp.where(((move < 0) & xp.isfinite(low)) | ((move > 0) & xp.isfinite(high)), move, xp.zeros_like(move))
     return float(off @ off)

@@ -1,4 +1,4 @@
-"""What every solver has in common."""
+"""The methods of every solver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Method(Technique):
     """One way to solve a linear program. Subclasses are frozen dataclasses whose fields are the parameters."""
 
     def solve(self, lp: LinearProgram) -> Solution:
-        """The solution, or why there is none."""
+        """Solves the program, or says why there is no solution."""
         raise NotImplementedError
 
     def solution(
@@ -32,7 +32,7 @@ class Method(Technique):
         ray: Array | None = None,
         history: Sequence[tuple[float, float, float, float]] = (),
     ) -> Solution:
-        """A solution from its parts; `start` is when solving began, by `time.perf_counter`."""
+        """Returns a solution from its parts; `start` is when solving began, by `time.perf_counter`."""
         return Solution(
             status,
             x,
@@ -49,7 +49,7 @@ class Method(Technique):
         )
 
     def without_rows_or_columns(self, lp: LinearProgram) -> Solution | None:
-        """The answer to a program that has no rows or no columns; None where it has both."""
+        """Returns the answer to a program that has no rows or no columns, or None where it has both."""
         m, n = lp.shape
         if m and n:
             return None

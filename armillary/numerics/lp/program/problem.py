@@ -75,19 +75,19 @@ class LinearProgram:
         return np
 
     def activity(self, x: Array) -> Array:
-        """matrix · x."""
+        """Returns matrix · x."""
         return self.matrix @ x
 
     def gradient(self, y: Array) -> Array:
-        """matrixᵀ · y."""
+        """Returns matrixᵀ · y."""
         return self.matrix.T @ y
 
     def row_total(self, value: float) -> float:
-        """A sum over rows: all are here."""
+        """Returns a sum over rows, which are all here."""
         return value
 
     def objective(self, x: Array) -> float:
-        """The objective at x, in the program's own sense."""
+        """Returns the objective at x, in the program's own sense."""
         return self.sense * (float(self.cost @ x) + self.constant)
 
 
@@ -117,7 +117,7 @@ class Solution:
 
 
 def from_linprog(c: Any, A_ub: Any = None, b_ub: Any = None, A_eq: Any = None, b_eq: Any = None, bounds: Any = (0, None)) -> LinearProgram:
-    """The program that `scipy.optimize.linprog` means by these arguments."""
+    """Returns the program that `scipy.optimize.linprog` means by these arguments."""
     cost = np.atleast_1d(np.asarray(c, np.float64))
     n = len(cost)
     blocks: list[Any] = []
@@ -154,7 +154,7 @@ def _bounds(bounds: Any, n: int) -> tuple[Array, Array]:
 
 
 def from_entries(rows: Sequence[int], columns: Sequence[int], values: Sequence[float], shape: tuple[int, int]) -> csr_array:
-    """A matrix from its entries; equal places are added up and zeros dropped."""
+    """Makes a matrix from its entries; equal places are added up and zeros dropped."""
     matrix = csr_array(
         coo_array((np.asarray(values, np.float64), (np.asarray(rows, np.int64), np.asarray(columns, np.int64))), shape=shape)
     )

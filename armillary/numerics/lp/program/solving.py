@@ -38,7 +38,7 @@ def solve(
     comm: Any = None,
     **parameters: Any,
 ) -> Any:
-    """The solution of `lp`, as a `Solution`; or of the program that `linprog`'s arguments mean, as SciPy's `OptimizeResult`.
+    """Solves `lp` and returns a `Solution`, or the program that `linprog`'s arguments mean and returns SciPy's `OptimizeResult`.
 
     `tol` is the method's `tolerance`; `parameters` are its others (`device="TaOx-HfOx"`, `correct=2`). `xp` (numpy, cupy, torch, or a
     device of torch's) and `comm` (ranks that share the rows) are r2hpdhg's: see `R2Hpdhg.solve`.
@@ -81,7 +81,7 @@ def _as_scipy(found: Solution, A_ub: Any, b_ub: Any, A_eq: Any, b_eq: Any) -> An
 
 
 def write_solution(lp: LinearProgram, found: Solution, path: Any) -> None:
-    """The solution as text: status, objective, then one line `name value` for each column and each row's price."""
+    """Writes the solution as text: status, objective, then one line `name value` for each column and each row's price."""
     columns = lp.columns or [f"x{j}" for j in range(lp.shape[1])]
     rows = lp.rows or [f"r{i}" for i in range(lp.shape[0])]
     with open(path, "w", encoding="utf-8") as out:

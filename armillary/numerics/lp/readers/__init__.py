@@ -1,1 +1,1 @@
-"""Linear programs from files: MPS, CPLEX's LP format, and arrays."""
+"""Readers of linear programs in files: MPS, CPLEX's LP format, and arrays."""

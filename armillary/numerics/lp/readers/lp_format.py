@@ -1,4 +1,4 @@
-"""CPLEX LP files, through HiGHS's own reader (`highspy`), which knows the subset that solvers agree on."""
+"""Reads CPLEX LP files through HiGHS's own reader (`highspy`), which knows the subset that solvers agree on."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csc_array, csr_array
 
-from armillary.errors import InputError, one_line
+from armillary.errors import InputError
+from armillary.files import check_readable
 
 from ..program.problem import LinearProgram
 
 
 def read_lp(path: str | os.PathLike[str]) -> LinearProgram:
-    """The program in a `.lp` file. Integer variables are relaxed, with a note; quadratic objectives are refused."""
+    """Reads the program in a `.lp` file. Integer variables are relaxed, with a note; quadratic objectives are refused."""
     try:
         import highspy
     except ImportError:
         raise InputError("a .lp file: the package highspy is not installed; expected it (pip install highspy), or an MPS file") from None
     path = Path(path)
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise InputError(one_line(str(error)), where=str(path)) from None
+    check_readable(path)
     highs = highspy.Highs()
     highs.silent()
     if highs.readModel(str(path)) != highspy.HighsStatus.kOk:
@@ -40,17 +37,8 @@ def read_lp(path: str | os.PathLike[str]) -> LinearProgram:
     matrix = kept((np.array(lp.a_matrix_.value_), np.array(lp.a_matrix_.index_), np.array(lp.a_matrix_.start_)), shape=shape)
     sense = -1 if lp.sense_ == highspy.ObjSense.kMaximize else 1
     whole = [kind != highspy.HighsVarType.kContinuous for kind in lp.integrality_]
+    notes = (f"{sum(whole)} integer variables, relaxed",) if any(whole) else ()
     return LinearProgram(
-        sense * np.array(lp.col_cost_),
-        csr_array(matrix),
-        np.array(lp.row_lower_),
-        np.array(lp.row_upper_),
-        np.array(lp.col_lower_),
-        np.array(lp.col_upper_),
-        sense * lp.offset_,
-        sense,
-        lp.model_name_,
-        list(lp.row_names_),
-        list(lp.col_names_),
-        (f"{sum(whole)} integer variables, relaxed",) if any(whole) else (),
-    )
+        sense * np.array(lp.col_cost_), csr_array(matrix), np.array(lp.row_lower_), np.array(lp.row_upper_), np.array(lp.col_lower_),
+        np.array(lp.col_upper_), sense * lp.offset_, sense, lp.model_name_, list(lp.row_names_), list(lp.col_names_), notes,
+    )  # fmt: skip

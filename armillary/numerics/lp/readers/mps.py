@@ -1,4 +1,4 @@
-"""MPS files, fixed and free: read line by line, with the line and column of whatever is wrong.
+"""Reads MPS files, fixed and free, line by line, and names the line and column of whatever is wrong.
 
 Fields are divided by blanks in both forms; names with blanks inside, which the fixed form allows, are recognised by their columns where a
 line has too many fields. Integer variables are relaxed and free rows beyond the objective dropped, both with a note. A negative upper
@@ -21,7 +21,7 @@ from armillary.files import open_file
 
 from ..program.problem import LinearProgram, from_entries
 
-#: No line of a sane file is longer; one that is would only fill memory.
+#: No line of a sane file is longer, and a longer one would only fill memory.
 _LONGEST = 10_000
 _FIELD = re.compile(r"\S+")
 #: Where the fields of the fixed form begin and end, counted from 0.
@@ -64,7 +64,7 @@ class _Model:
 
 
 def read_mps(path: str | os.PathLike[str]) -> LinearProgram:
-    """The program in an MPS file (`.mps`, `.mps.gz`)."""
+    """Reads the program in an MPS file (`.mps`, `.mps.gz`)."""
     with open_file(path) as file:
         return _Reader(str(path)).read(file)
 
@@ -101,13 +101,12 @@ class _Reader:
     # Sections
 
     def _heading(self, words: list[_Word]) -> bool:
-        """Whether this line begins a section, which it then does."""
+        """Begins a section and returns true where this line is the heading of one."""
         name = words[0].text.upper()
         if name not in _SECTIONS:
             if self._section in ("", "NAME") or len(words) == 1:
-                raise self._wrong(
-                    f'found the section "{one_line(words[0].text, 40)}"; expected one of {", ".join(_SECTIONS)}', words[0].column
-                )
+                said = one_line(words[0].text, 40)
+                raise self._wrong(f'found the section "{said}"; expected one of {", ".join(_SECTIONS)}', words[0].column)
             # The free form may begin its lines in the first column.
             return False
         self._section = "OBJSENSE" if name == "OBJSENS" else name
@@ -217,7 +216,7 @@ class _Reader:
         return value
 
     def _set(self, section: str, word: _Word | None) -> bool:
-        """Whether this set of the section is the one to take: the first."""
+        """Says whether this is the first set of the section, which is the one that counts."""
         name = "" if word is None else word.text
         return self._model.sets.setdefault(section, name) == name
 
@@ -249,7 +248,7 @@ class _Reader:
             known = ", ".join((*_WITH_VALUE, *_WITHOUT))
             raise self._wrong(f'found the kind of bound "{one_line(words[0].text, 40)}"; expected {known}', words[0].column)
         needs = kind in _WITH_VALUE
-        # Type, set, column, number; the set may be missing, and the number where the kind says all.
+        # The fields are type, set, column and number; the set may be missing, and so may the number where the kind needs none.
         rest = words[1:]
         if needs:
             named = len(rest) == 3
@@ -302,19 +301,9 @@ class _Reader:
         cost[list(model.cost)] = list(model.cost.values())
         try:
             return LinearProgram(
-                model.sense * cost,
-                from_entries(*model.entries, shape=(m, n)),
-                low,
-                high,
-                lower,
-                upper,
-                model.sense * model.constant,
-                model.sense,
-                model.name,
-                tuple(model.rows),
-                tuple(model.columns),
-                _notes(model),
-            )
+                model.sense * cost, from_entries(*model.entries, shape=(m, n)), low, high, lower, upper, model.sense * model.constant,
+                model.sense, model.name, tuple(model.rows), tuple(model.columns), _notes(model),
+            )  # fmt: skip
         except InputError as error:
             raise InputError(error.message, where=self._where) from error
 

@@ -1,4 +1,4 @@
-"""A linear program from a file, in the format that the ending of its name tells."""
+"""Reads a linear program from a file, in the format that the ending of its name tells."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SPARSE = ("data", "indices", "indptr")
 
 
 def read_program(path: str | os.PathLike[str]) -> LinearProgram:
-    """The program in a `.lp` file (CPLEX's format, read by highspy), an `.npz` (see `read_archive`), or an MPS file, plain or `.gz`."""
+    """Reads a `.lp` file (CPLEX's format, by highspy), an `.npz` (see `read_archive`), or an MPS file, plain or `.gz`."""
     ending = Path(path).suffix.lower()
     return read_lp(path) if ending == ".lp" else read_archive(path) if ending == ".npz" else read_mps(path)
 
 
 def read_archive(path: str | os.PathLike[str]) -> LinearProgram:
-    """The program in an `.npz`: costs `c`, row bounds `l` and `u`, variable bounds `lv` and `uv`, and the matrix.
+    """Reads the program in an `.npz`: costs `c`, row bounds `l` and `u`, variable bounds `lv` and `uv`, and the matrix.
 
     The matrix is the array `A`, or the sparse rows `data`, `indices` and `indptr`.
     """
@@ -34,10 +34,8 @@ def read_archive(path: str | os.PathLike[str]) -> LinearProgram:
     names = check_archive(path)
     wanted = {*_VECTORS, *(("A",) if "A" in names else _SPARSE)}
     if wanted - names:
-        raise InputError(
-            f"found no array {', '.join(sorted(wanted - names))}; expected {', '.join(_VECTORS)} and A or {', '.join(_SPARSE)}",
-            where=str(path),
-        )
+        missing, expected = ", ".join(sorted(wanted - names)), f"{', '.join(_VECTORS)} and A or {', '.join(_SPARSE)}"
+        raise InputError(f"found no array {missing}; expected {expected}", where=str(path))
     try:
         arrays = {name: _numbers(array, name) for name, array in read_arrays(path, sorted(wanted), limit=None).items()}
         matrix = csr_array(arrays["A"]) if "A" in arrays else _rows(arrays)

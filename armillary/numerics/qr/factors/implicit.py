@@ -50,7 +50,7 @@ class ImplicitQ:
         return _Adjoint(self)
 
     def explicit(self) -> arrays.Array:
-        """This rank's rows of Q as an array."""
+        """Returns this rank's rows of Q as an array."""
         q = arrays.namespace(self.lower).asarray(self.lower, copy=True)
         rows.divide(q, self.triangle)
         return q

@@ -1,4 +1,4 @@
-"""What every way to factor a tall matrix has in common: the checks, the scaling by powers of two, the counting."""
+"""The parts that every way to factor a tall matrix has in common: checks, scaling by powers of two, and counting."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Source:
     factors: Array
 
     def copy(self) -> arrays.Array:
-        """A fresh block to overwrite."""
+        """Returns a fresh block to overwrite."""
         return rows.scaled(self.given, self.factors)
 
     def columns(self) -> int:
-        """n."""
+        """Returns n."""
         return int(self.given.shape[1])
 
 
@@ -76,11 +76,11 @@ class Method(Technique):
     name = ""
 
     def factor(self, team: Team, source: Source) -> Factors:
-        """Q and R of the matrix whose rows the ranks of the team share; R's diagonal is real and not negative."""
+        """Returns Q and R of the matrix whose rows the ranks of the team share; R's diagonal is real and not negative."""
         raise NotImplementedError
 
     def factorise(self, a: arrays.Array, comm: Communicator | None = None, weight: float = 1.0) -> tuple[Any, arrays.Array, Info]:
-        """Q of this rank's rows, R (n×n, the same on every rank) and what it took, of the block `a` (m_i×n) of a tall matrix.
+        """Returns Q of this rank's rows, R (n×n, the same on every rank) and what it took, of the block `a` (m_i×n) of a tall matrix.
 
         Kind, device and type are those of `a`. Raises `Breakdown` where the method cannot go on, `InputError` for what is no tall matrix.
         """
@@ -107,7 +107,7 @@ def _unscaled(r: Array, source: Source) -> arrays.Array:
 
 
 def _checked(team: Team, a: arrays.Array, scales: bool) -> Source:
-    """The block, known to be one of a tall matrix of finite numbers: every rank raises the same error."""
+    """Returns the block, known to be one of a tall matrix of finite numbers: every rank raises the same error."""
     dtype = str(a.dtype).removeprefix("torch.")
     code = TYPES.index(dtype) if dtype in TYPES else -1
     mine = np.array([*(a.shape if a.ndim == 2 else (0, -1)), code], np.int64)

@@ -65,7 +65,7 @@ class Auto(LuCholQr2):
 
 
 def tall_qr(a: Any, comm: Communicator | None = None, method: str = "auto", **parameters: Any) -> tuple[Any, Any, Info]:
-    """Q, R and an `Info` of a matrix of m ≥ n rows, of which this rank has the rows `a` (m_i×n, any m_i) in the order of ranks.
+    """Returns Q, R and an `Info` of a matrix of m ≥ n rows, of which this rank has the rows `a` (m_i×n, any m_i) in the order of ranks.
 
     Q of m_i×n has orthonormal columns over all ranks; R of n×n is the same on every rank and has a real diagonal that is not negative, so
     that all methods give the same factors. Kind, device and type are those of `a`: NumPy, CuPy or PyTorch, float32, float64, complex64
@@ -94,7 +94,7 @@ def _method(method: str, parameters: dict[str, Any]) -> Method:
 
 
 def lstsq(a: Any, b: Any, comm: Communicator | None = None, method: str = "auto", **parameters: Any) -> tuple[Any, Any]:
-    """x (n, or n×k, the same on every rank) that minimises ‖A x − b‖, and these norms, for the rows `a` and `b` of this rank.
+    """Returns x (n, or n×k, the same on every rank) that minimises ‖A x − b‖, and these norms, for the rows `a` and `b` of this rank.
 
     As `tall_qr`, and two more allreduces, of n·k and of k words. Columns that depend on each other are an `InputError`.
     """
@@ -124,7 +124,7 @@ def lstsq(a: Any, b: Any, comm: Communicator | None = None, method: str = "auto"
 
 
 def tall_svd(a: Any, comm: Communicator | None = None, method: str = "auto", **parameters: Any) -> tuple[Any, Any, Any]:
-    """U (this rank's m_i×n), s (n, falling) and Vᴴ (n×n) with A = U diag(s) Vᴴ: a tall QR and the SVD of R on the host."""
+    """Returns U (this rank's m_i×n), s (n, falling) and Vᴴ (n×n) with A = U diag(s) Vᴴ: a tall QR and the SVD of R on the host."""
     q, r, _ = tall_qr(a, comm, method, **parameters)
     left, s, right = np.linalg.svd(arrays.to_host(r))
     u = q @ rows.like(left, a) if isinstance(q, ImplicitQ) else q

@@ -19,18 +19,18 @@ class Breakdown(ArithmeticError):
 
 
 def lapack(name: str, a: Array) -> Any:
-    """A LAPACK function for the type of `a`."""
+    """Returns a LAPACK function for the type of `a`."""
     (function,) = import_module("scipy.linalg.lapack").get_lapack_funcs((name,), (a,))
     return function
 
 
 def unit(dtype: Any) -> float:
-    """Half the distance from 1 to the next number of this type."""
+    """Returns half the distance from 1 to the next number of this type."""
     return float(np.finfo(dtype).eps) / 2
 
 
 def upper_cholesky(gram: Array) -> Array:
-    """R with positive diagonal and gram = Rᴴ R, or `Breakdown` with the column whose pivot is not positive."""
+    """Returns R with positive diagonal and gram = Rᴴ R, or raises `Breakdown` with the column whose pivot is not positive."""
     if not np.isfinite(gram).all():
         raise Breakdown("the Gram matrix is beyond the range of its type")
     factor, minor = lapack("potrf", gram)(gram, lower=0, clean=1)
@@ -40,13 +40,13 @@ def upper_cholesky(gram: Array) -> Array:
 
 
 def inverse(r: Array) -> Array:
-    """The inverse of an upper triangular matrix without zeros on its diagonal."""
+    """Returns the inverse of an upper triangular matrix without zeros on its diagonal."""
     found, _ = lapack("trtri", r)(r, lower=0)
     return np.asarray(np.triu(found))
 
 
 def pivot_order(rows: Array) -> Array:
-    """Which rows partial pivoting takes, in order: as many as there are columns, or all."""
+    """Says which rows partial pivoting takes, in order: as many as there are columns, or all."""
     most = min(rows.shape)
     if most == 0:
         return np.empty(0, np.int64)
@@ -58,7 +58,7 @@ def pivot_order(rows: Array) -> Array:
 
 
 def upper_factor(rows: Array) -> tuple[Array, Array]:
-    """U of the pivoted LU of some rows, its diagonal made real and not negative, and the order of the rows."""
+    """Returns U of the pivoted LU of some rows, its diagonal made real and not negative, and the order of the rows."""
     packed, swaps, _ = lapack("getrf", rows)(rows)
     order = np.arange(rows.shape[0])
     for i, j in enumerate(swaps.tolist()):
@@ -69,14 +69,14 @@ def upper_factor(rows: Array) -> tuple[Array, Array]:
 
 
 def phases(r: Array) -> Array:
-    """The signs (complex: the phases) of the diagonal; 1 for a zero."""
+    """Returns the signs (complex: the phases) of the diagonal; 1 for a zero."""
     diagonal = np.diagonal(r)
     size = np.abs(diagonal)
     return np.where(size == 0, 1, diagonal / np.where(size == 0, 1, size)).astype(r.dtype)
 
 
 def real_diagonal(r: Array) -> Array:
-    """The upper triangle of r, without what roundoff left in the imaginary part of its diagonal."""
+    """Returns the upper triangle of r, without what roundoff left in the imaginary part of its diagonal."""
     upper = np.triu(r)
     if np.iscomplexobj(upper):
         np.fill_diagonal(upper, np.diagonal(upper).real)
@@ -84,7 +84,7 @@ def real_diagonal(r: Array) -> Array:
 
 
 def conditioned(r: Array) -> float:
-    """An estimate of the condition of an upper triangular matrix in the 1-norm; infinite where it is singular."""
+    """Returns an estimate of the condition of an upper triangular matrix in the 1-norm; infinite where it is singular."""
     if not np.abs(np.diagonal(r)).all():
         return float("inf")
     reciprocal, _ = lapack("trcon", r)(r, norm="1", uplo="U")
@@ -92,7 +92,7 @@ def conditioned(r: Array) -> float:
 
 
 def row_conditioned(r: Array) -> float:
-    """The same when each row is scaled to size one: how much a product with the inverse loses against substitution."""
+    """Estimates the condition after each row is scaled to size one, which a product with the inverse loses against substitution."""
     if r.shape[0] == 1:
         return 1.0
     largest = np.abs(r).max(axis=1, keepdims=True)
@@ -106,12 +106,12 @@ def row_conditioned(r: Array) -> float:
 
 
 def packed(hermitian: Array) -> Array:
-    """The upper triangle side by side: n(n+1)/2 words."""
+    """Returns the upper triangle side by side: n(n+1)/2 words."""
     return np.ascontiguousarray(hermitian[np.triu_indices(hermitian.shape[0])])
 
 
 def unpacked(words: Array, n: int) -> Array:
-    """The Hermitian matrix of which `words` is the upper triangle."""
+    """Returns the Hermitian matrix of which `words` is the upper triangle."""
     upper = np.zeros((n, n), words.dtype)
     upper[np.triu_indices(n)] = words
     whole = upper + np.triu(upper, 1).conj().T

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def dask_qr(a: Any, comm: Communicator | None, method: Method) -> tuple[Any, Any, Info]:
-    """Q (lazy, in the blocks of `a`), R and what it took: as `dask.array.linalg.qr`, with a diagonal of R that is not negative."""
+    """Returns Q (lazy, in the blocks of `a`), R and what it took: as `dask.array.linalg.qr`, with a diagonal of R that is not negative."""
     import dask.array as da
     from dask.base import compute
     from dask.delayed import delayed
@@ -115,7 +115,7 @@ def _finite(found: Array, a: Any) -> Array:
 
 
 def _good(gram: Array) -> Array | None:
-    """The Cholesky factor where two passes of CholeskyQR are enough."""
+    """Returns the Cholesky factor where two passes of CholeskyQR are enough."""
     try:
         r = upper_cholesky(gram)
     except Breakdown:

@@ -1,4 +1,4 @@
-"""Work on a rank's block of rows, piece by piece: no step needs a second copy of it. NumPy, CuPy or PyTorch.
+"""Works on a rank's block of rows piece by piece, so that no step needs a second copy of it, in NumPy, CuPy or PyTorch.
 
 Products with n×n matrices, which come from the host and go there. What crosses is n×n (or a sample of 16 n rows) and counted by
 `arrays.copied_bytes`.
@@ -35,7 +35,7 @@ _pool: ContextVar[ThreadPoolExecutor | None] = ContextVar("pool", default=None)
 
 @contextmanager
 def dealt(x: arrays.Array) -> Iterator[None]:
-    """Inside, pieces of a large host block are dealt among as many threads as BLAS has, and BLAS itself has one.
+    """Deals pieces of a large host block, within the `with` block, among as many threads as BLAS has; BLAS itself has one.
 
     Threads that meet at the end of a pass rather than inside every product wait less for each other. The bits do not depend on how
     many there are. BLAS is limited in the whole process meanwhile.
@@ -58,13 +58,13 @@ def dealt(x: arrays.Array) -> Iterator[None]:
 
 
 def each(parts: list[Any], work: Callable[[Any], _T]) -> list[_T]:
-    """`work` of every part, in their order."""
+    """Returns the results of `work` on every part, in their order."""
     pool = _pool.get()
     return [work(part) for part in parts] if pool is None or len(parts) < 4 else list(pool.map(work, parts))
 
 
 def pieces(x: arrays.Array) -> Iterator[arrays.Array]:
-    """Views of x, some rows each."""
+    """Yields views of x, some rows each."""
     size = _DEVICE_PIECE if arrays.on_accelerator(x) else _HOST_PIECE
     rows = max(1, size // max(1, x.shape[1] * x.dtype.itemsize))
     for start in range(0, x.shape[0], rows):
@@ -72,12 +72,12 @@ def pieces(x: arrays.Array) -> Iterator[arrays.Array]:
 
 
 def like(small: Array, x: arrays.Array) -> arrays.Array:
-    """A small host matrix beside x."""
+    """Returns a small host matrix beside x."""
     return small if isinstance(x, np.ndarray) else arrays.namespace(x).asarray(np.ascontiguousarray(small), device=arrays.device_of(x))
 
 
 def gram(x: arrays.Array) -> Array:
-    """xᴴ x on the host."""
+    """Returns xᴴ x on the host."""
     return _added(each(list(pieces(x)), lambda piece: arrays.syrk(piece, "c")), x)
 
 
@@ -91,7 +91,7 @@ def _added(products: list[arrays.Array], x: arrays.Array) -> Array:
 
 
 def inner(x: arrays.Array, y: arrays.Array) -> Array:
-    """xᴴ y on the host."""
+    """Returns xᴴ y on the host."""
     total = None
     for left, right in zip(pieces(x), _same(x, y)):
         product = (left.conj() if np.dtype(host_type(x)).kind == "c" else left).T @ right
@@ -109,7 +109,7 @@ def _same(x: arrays.Array, y: arrays.Array) -> Iterator[arrays.Array]:
 
 
 def multiply(x: arrays.Array, right: Array) -> None:
-    """x ← x·right, n×n."""
+    """Multiplies in place, x ← x·right, with n×n `right`."""
     factor = like(right, x)
 
     def work(piece: arrays.Array) -> None:
@@ -119,8 +119,8 @@ def multiply(x: arrays.Array, right: Array) -> None:
 
 
 def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
-    """x ← x·r⁻¹ for an upper triangular r without zeros on its diagonal; `with_gram` gives xᴴ x of the answer while a piece is in the
-    cache.
+    """Divides in place, x ← x·r⁻¹, by an upper triangular r without zeros on its diagonal; `with_gram` gives xᴴ x of the answer while a
+    piece is in the cache.
 
     Substitution by blocks: where the rows of a diagonal block are conditioned well, its inverse is multiplied with, else it is halved. So
     the residual does not know the condition of r, as with substitution by columns, and nearly all flops are products.
@@ -140,7 +140,9 @@ def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
 
 
 def _steps(r: Array, lo: int, hi: int) -> Iterator[tuple[int, int, int, Array]]:
-    """(lo, 0, hi, inverse): these columns times the inverse; (lo, mid, hi, block): columns lo:mid times the block out of columns mid:hi."""
+    """Yields (lo, 0, hi, inverse): these columns times the inverse; (lo, mid, hi, block): columns lo:mid times the block out of columns
+    mid:hi.
+    """
     block = np.ascontiguousarray(r[lo:hi, lo:hi])
     if row_conditioned(block) <= _INVERSE_BELOW:
         yield lo, 0, hi, np.ascontiguousarray(inverse(block))
@@ -152,7 +154,7 @@ def _steps(r: Array, lo: int, hi: int) -> Iterator[tuple[int, int, int, Array]]:
 
 
 def magnitudes(x: arrays.Array) -> Array:
-    """The largest |entry| of each column as float64 on the host; infinite where a column holds an infinity or NaN."""
+    """Returns the largest |entry| of each column as float64 on the host; infinite where a column holds an infinity or NaN."""
     xp, complex_type = arrays.namespace(x), np.dtype(host_type(x)).kind == "c"
 
     def work(piece: arrays.Array) -> Array:
@@ -165,7 +167,7 @@ def magnitudes(x: arrays.Array) -> Array:
 
 
 def first_not_finite(x: arrays.Array) -> tuple[int, int] | None:
-    """Row and column of the first infinity or NaN."""
+    """Returns row and column of the first infinity or NaN."""
     xp, start = arrays.namespace(x), 0
     for piece in pieces(x):
         bad = arrays.to_host(xp.isfinite(piece))
@@ -177,7 +179,7 @@ def first_not_finite(x: arrays.Array) -> tuple[int, int] | None:
 
 
 def scaled(x: arrays.Array, factors: Array) -> arrays.Array:
-    """A copy of x by rows, each column times its factor."""
+    """Returns a copy of x by rows, each column times its factor."""
     if isinstance(x, np.ndarray):
         room = np.empty(x.shape, x.dtype)
         each(list(zip(_same(room, x), pieces(room))), lambda pair: np.multiply(pair[0], factors, out=pair[1]))
@@ -186,7 +188,7 @@ def scaled(x: arrays.Array, factors: Array) -> arrays.Array:
 
 
 def top_rows(x: arrays.Array) -> Array:
-    """The rows that win the local tournament, in order: at most n indices.
+    """Returns the rows that win the local tournament, in order: at most n indices.
 
     On the host leaves of 8 n rows are factored with partial pivoting and eight winners at a time meet again. On a device, where
     pivoting column by column is slow, the winners are those of a sample of 16 n rows; what it missed shows as growth.
@@ -200,7 +202,7 @@ def top_rows(x: arrays.Array) -> Array:
 
 
 def winners(x: arrays.Array, groups: list[Array]) -> Array:
-    """The winners among groups of rows, which are at most n."""
+    """Returns the winners among groups of rows, which are at most n."""
     if not groups:
         return np.empty(0, np.int64)
     level = each(groups, lambda group: _won(x, group))
@@ -214,14 +216,14 @@ def _won(x: arrays.Array, group: Array) -> Array:
 
 
 def take(x: arrays.Array, rows: Array) -> Array:
-    """Some rows of x on the host."""
+    """Returns some rows of x on the host."""
     if isinstance(x, np.ndarray):
         return x[rows]
     return arrays.to_host(x[like(rows, x)])
 
 
 def largest_rows(x: arrays.Array) -> Array:
-    """For each column the row in which it is largest."""
+    """Returns for each column the row in which it is largest."""
     if not x.shape[0]:
         return np.empty(0, np.int64)
     xp = arrays.namespace(x)
@@ -236,5 +238,5 @@ def largest_rows(x: arrays.Array) -> Array:
 
 
 def host_type(x: arrays.Array) -> Any:
-    """The NumPy type of the entries of x."""
+    """Returns the NumPy type of the entries of x."""
     return x.dtype if isinstance(x, np.ndarray) else np.dtype(str(x.dtype).removeprefix("torch."))

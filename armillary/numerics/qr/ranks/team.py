@@ -1,4 +1,4 @@
-"""The ranks that factor one matrix together: sums with the same bits everywhere, the tree, and what the work costs."""
+"""The ranks that factor one matrix together, with sums that have the same bits everywhere, the tree, and the costs of the work."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Team:
         return 1 if self.comm is None else self.comm.size
 
     def work(self, flops: float, nbytes: float = 0.0) -> None:
-        """Charges work to simulated time; nothing where time is real."""
+        """Charges work to simulated time, and does nothing where time is real."""
         if self.comm is not None:
             self.comm.compute(flops=flops, bytes=nbytes)
 
@@ -58,7 +58,7 @@ class Team:
             self.work(per_row / efficiency * count * (4 if wide.kind == "c" else 1), passes * count * x.shape[1] * wide.itemsize)
 
     def total(self, words: Array) -> Array:
-        """The sum over the ranks, by recursive doubling: every backend gives the same bits."""
+        """Returns the sum over the ranks, by recursive doubling: every backend gives the same bits."""
         if self.comm is None:
             return words
         with _fixed(self.comm):
@@ -66,7 +66,7 @@ class Team:
         return found
 
     def most(self, words: Array) -> Array:
-        """The largest over the ranks, word by word."""
+        """Returns the largest over the ranks, word by word."""
         if self.comm is None:
             return words
         from armillary.comm import MAX
@@ -75,41 +75,41 @@ class Team:
         return found
 
     def before(self, count: int) -> int:
-        """The sum over the ranks before this one."""
+        """Returns the sum over the ranks before this one."""
         return 0 if self.comm is None else int(self.comm.exscan(np.array([count], np.int64))[0])
 
     def gathered(self, words: Array) -> Array:
-        """One row per rank."""
+        """Returns one row per rank."""
         if self.comm is None:
             return words[None]
         found: Array = self.comm.allgather(np.ascontiguousarray(words))
         return found
 
     def up(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-        """The values combined along the tree, at rank 0."""
+        """Returns the values combined along the tree, at rank 0."""
         return value if self.comm is None else self.comm.tree_reduce(value, combine)
 
     def down(self, value: Any, expand: Callable[[Any], tuple[Any, Any]]) -> Any:
-        """What rank 0 has, divided along the tree."""
+        """Returns what rank 0 has, divided along the tree."""
         return value if self.comm is None else self.comm.tree_down(value, expand)
 
     def gram(self, x: arrays.Array) -> Array:
-        """xᴴ x over all ranks: one allreduce of n(n+1)/2 words."""
+        """Returns xᴴ x over all ranks: one allreduce of n(n+1)/2 words."""
         n = x.shape[1]
         self.on_rows(x, n * (n + 1), 1, GRAM_EFFICIENCY)
         return self.whole(blocks.gram(x))
 
     def whole(self, gram: Array) -> Array:
-        """The sum of the ranks' Gram matrices."""
+        """Returns the sum of the ranks' Gram matrices."""
         return unpacked(self.total(packed(gram)), gram.shape[0])
 
     def divide(self, x: arrays.Array, r: Array) -> None:
-        """x ← x r⁻¹ on every rank; nothing moves."""
+        """Divides in place, x ← x r⁻¹, on every rank; nothing is sent."""
         self.on_rows(x, x.shape[1] ** 2, 2)
         blocks.divide(x, r)
 
     def divide_and_gram(self, x: arrays.Array, r: Array) -> Array:
-        """x ← x r⁻¹ and xᴴ x of the answer over all ranks, in one pass over the block: one allreduce."""
+        """Divides in place, x ← x r⁻¹, and returns xᴴ x of the answer over all ranks, in one pass over the block and one allreduce."""
         n = x.shape[1]
         self.on_rows(x, n**2 + n * (n + 1) / GRAM_EFFICIENCY, 2)
         gram = blocks.divide(x, r, with_gram=True)

@@ -1,4 +1,4 @@
-"""Schur complements B K⁻¹ Bᵀ by one interface, whatever the method."""
+"""Assembles Schur complements B K⁻¹ Bᵀ by one interface for all methods."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SchurAssembler:
         self._factor: Factor | None = None
 
     def symbolic(self) -> SchurAssembler:
-        """Runs what depends on the patterns alone, unless it has run; the first factor comes with it. Gives itself back."""
+        """Runs what depends on the patterns alone, unless it has run; the first factor comes with it. Returns itself."""
         if self._ordering is None:
             self._ordering, self._factor = order_and_factor(self.k)
             self._plan = self.method.plan(self._ordering, self.b)
@@ -60,7 +60,7 @@ class SchurAssembler:
         return self
 
     def with_method(self, method: str | Method) -> SchurAssembler:
-        """Returns the same matrices, order and factor for another method."""
+        """Returns an assembler with the same matrices, order and factor for another method."""
         twin = SchurAssembler.__new__(SchurAssembler)
         twin.__dict__.update(self.symbolic().__dict__)
         twin.method = method_of(method)
@@ -68,7 +68,7 @@ class SchurAssembler:
         return twin
 
     def on(self, like: arrays.Array) -> SchurAssembler:
-        """Returns the same with panels of the kind and on the device of `like`; itself for None."""
+        """Returns the same assembler with panels of the kind and on the device of `like`, or itself for None."""
         if like is None:
             return self
         twin = SchurAssembler.__new__(SchurAssembler)
@@ -77,7 +77,7 @@ class SchurAssembler:
         return twin
 
     def update(self, values: Any) -> SchurAssembler:
-        """Returns new values of K with its pattern: a matrix, or values in the order of its sorted columns. Gives itself back."""
+        """Takes new values of K with its pattern: a matrix, or values in the order of its sorted columns. Returns itself."""
         if sparse.issparse(values) or getattr(values, "ndim", 1) == 2:
             new = checked_matrix(values)
             if not (np.array_equal(new.indptr, self.k.indptr) and np.array_equal(new.indices, self.k.indices)):

@@ -1,4 +1,4 @@
-"""Where a Cholesky factor can have entries: its elimination tree and its pattern, from the pattern of the matrix alone.
+"""Finds where a Cholesky factor can have entries, by its elimination tree and pattern, from the pattern of the matrix alone.
 
 The role of elimination trees in sparse factorization, SIAM J. Matrix Anal. Appl. 1990.
 """
@@ -52,7 +52,7 @@ def _row_entries(indptr, indices, parent, starts, rows):
 
 @loop
 def postorder(parent):
-    """Returns columns so that every subtree of the elimination tree is contiguous, its root last: fill stays as it is."""
+    """Orders columns so that every subtree of the elimination tree is contiguous with its root last; fill stays as it is."""
     n = len(parent)
     first_child, next_child = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     roots = -1
@@ -126,7 +126,7 @@ def supernodes(parent, counts, least):
 
 @loop
 def reached(parent, rows, indptr, group_of, groups):
-    """For each right-hand side the groups of columns that its forward substitution reaches, as compressed rows: (bounds, groups).
+    """Returns the groups of columns that the forward substitution of each right-hand side reaches, as compressed rows: (bounds, groups).
 
     `indptr`, `rows`: the entries of each right-hand side; `group_of` the group of each column.
     """

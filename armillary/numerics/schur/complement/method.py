@@ -1,4 +1,4 @@
-"""What every way to a Schur complement has in common."""
+"""The methods of every way to a Schur complement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Method(Technique):
     on_device: bool = True
 
     def plan(self, ordering: Ordering, b: sparse.csr_array) -> Any:
-        """Returns all that depends on patterns alone; made once and used for every set of values."""
+        """Makes the plan, which depends on patterns alone and is used for every set of values."""
         raise NotImplementedError
 
     def assemble(self, factor: Factor, b: sparse.csr_array, plan: Any, like: arrays.Array) -> arrays.Array:
@@ -73,8 +73,7 @@ def moved(x: np.ndarray, like: arrays.Array) -> arrays.Array:
 
 
 def mirrored(f: arrays.Array, place: np.ndarray | None = None) -> arrays.Array:
-    """Returns the symmetric matrix whose lower triangle is that of `f`; with `place`, row and column j are `f`'s row and column place[j].
-    """
+    """Returns the symmetric matrix with the lower triangle of `f`; with `place`, row and column j are `f`'s row and column place[j]."""
     if isinstance(f, np.ndarray):
         return _mirrored(f, np.arange(len(f)) if place is None else place)
     xp = arrays.namespace(f)

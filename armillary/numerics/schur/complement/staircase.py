@@ -1,4 +1,4 @@
-"""The staircase: right-hand sides sorted by the row at which their forward substitution begins, and where to cut it."""
+"""The staircase is made of right-hand sides, sorted by the row at which their forward substitution begins, and is cut into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lower triangle of XᵀX, skipping what lies above the stairs."""
+"""Computes the lower triangle of XᵀX and skips what lies above the stairs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from armillary import arrays
 from .method import zeros_like
 from .staircase import Staircase
 
-#: Columns of F that are computed together: below the diagonal in full, so that half of a block this wide is work for nothing.
+#: Columns of F that are computed together; the block on the diagonal is computed in full, of which half is wasted.
 BLOCK = 256
 
 
 def squares(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Array:
-    """Returns F by chunks of rows of X: each adds its square over the columns that are alive in it."""
+    """Computes F by chunks of rows of X, of which each adds its square over the columns that are alive in it."""
     f = zeros_like(x, (x.shape[1], x.shape[1]))
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         add_lower_product(f, x[start:end, : stairs.alive(end)])
@@ -22,7 +22,7 @@ def squares(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Arra
 
 
 def stairs_by_columns(x: arrays.Array, stairs: Staircase, cuts: np.ndarray) -> arrays.Array:
-    """Returns F by chunks of columns of X, each from the row of its first pivot: the block on the diagonal and the part to its left."""
+    """Computes F by chunks of columns of X, each from the row of its first pivot: the block on the diagonal and the part to its left."""
     f = zeros_like(x, (x.shape[1], x.shape[1]))
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         first = int(stairs.pivots[start])

@@ -1,4 +1,4 @@
-"""L X = P Bᵀ in place, skipping what lies above the stairs."""
+"""Solves L X = P Bᵀ in place and skips what lies above the stairs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def chunks(ordering: Ordering, stairs: Staircase, cuts: np.ndarray, prune: Prune
 
 
 def split_factor(lower: sparse.csc_array, x: arrays.Array, parts: list[Chunk], dense: bool) -> None:
-    """Forward substitution chunk by chunk of the factor: solve with the diagonal block, then update the rows below that it touches.
+    """Substitutes forward by chunks of the factor: each solves with the diagonal block, then updates the rows below that it touches.
 
     With `dense` the diagonal block and the pruned panel are dense; else both stay sparse, on the host.
     """
@@ -109,7 +109,7 @@ def _run(rows: np.ndarray, like: arrays.Array) -> slice | arrays.Array:
 
 
 def split_sides(lower: sparse.csc_array, x: arrays.Array, stairs: Staircase, cuts: np.ndarray, dense: bool) -> None:
-    """Forward substitution chunk by chunk of the right-hand sides, each with the part of the factor from its first pivot on."""
+    """Substitutes forward by chunks of the right-hand sides, each with the part of the factor from its first pivot on."""
     whole = dense_factor(lower, x) if dense else None
     for start, end in zip(cuts[:-1].tolist(), cuts[1:].tolist()):
         first = int(stairs.pivots[start])
@@ -130,8 +130,7 @@ def dense_factor(lower: sparse.csc_array, like: arrays.Array) -> arrays.Array:
 
 @loop
 def forward(indptr, indices, data, start, end, x, first, last):
-    """Returns columns [start, end) of a sparse lower factor (diagonal first in each) eliminated from columns [first, last) of x, in place.
-    """
+    """Eliminates columns [start, end) of a sparse lower factor (diagonal first in each) from columns [first, last) of x, in place."""
     for j in range(start, end):
         at = indptr[j]
         pivot = data[at]

@@ -50,7 +50,7 @@ class Decomposition:
     multipliers: int
 
     def whole(self) -> tuple[sparse.csc_array, np.ndarray, np.ndarray]:
-        """K, f and the free unknowns of the problem that was not torn: for a direct solution."""
+        """Returns K, f and the free unknowns of the problem that was not torn: for a direct solution."""
         k = stiffness(self.mesh.points, self.mesh.cells, self.physics, self.coefficient)
         f = load(self.mesh.points, self.mesh.cells, self.physics)
         size = unknowns(self.physics, self.mesh.dimension)
@@ -128,7 +128,8 @@ def _subdomain(
 
 
 def regularised(k: sparse.csc_array, modes: np.ndarray, nodes: np.ndarray, size: int) -> sparse.csc_array:
-    """K + ρ N Nᵀ, whose inverse is a generalised one of K: ρ is K's largest diagonal entry, N the kernel on the fixing nodes, orthonormal.
+    """Returns K + ρ N Nᵀ, whose inverse is a generalised one of K: ρ is K's largest diagonal entry, N the kernel on the fixing nodes,
+    orthonormal.
 
     Cholesky decomposition with fixing nodes to stable computation of a generalized inverse of the stiffness matrix of a floating
     structure, Int. J. Numer. Methods Eng. 2011.
@@ -147,7 +148,9 @@ def regularised(k: sparse.csc_array, modes: np.ndarray, nodes: np.ndarray, size:
 
 
 def inside(physics: Physics, dimension: int, side: int) -> tuple[sparse.csc_array, sparse.csr_array]:
-    """Regularised K and B of the middle one of 3×3(×3) equal subdomains with `side` cells along each: what a large problem mostly has."""
+    """Returns regularised K and B of the middle one of 3×3(×3) equal subdomains with `side` cells along each: what a large problem mostly
+    has.
+    """
     mesh = grid(*(side,) * dimension)
     k = stiffness(mesh.points, mesh.cells, physics, np.ones(len(mesh.cells)))
     size = unknowns(physics, dimension)

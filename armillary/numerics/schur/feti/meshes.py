@@ -41,7 +41,7 @@ class Mesh:
 
 
 def checked_mesh(points: Any, cells: Any, where: str = "mesh") -> Mesh:
-    """The mesh of these arrays, refused unless points are finite, indices are there and no cell is flat."""
+    """Returns the mesh of these arrays, refused unless points are finite, indices are there and no cell is flat."""
     points, cells = np.asarray(points), np.asarray(cells)
     if points.ndim != 2 or points.shape[1] not in CELLS or points.dtype.kind not in "biuf":
         raise InputError(f"found points of shape {points.shape}; expected rows of 2 or 3 coordinates", where=where)
@@ -61,7 +61,7 @@ def checked_mesh(points: Any, cells: Any, where: str = "mesh") -> Mesh:
 
 
 def grid(*cells: int) -> Mesh:
-    """The unit square or cube as a grid of cells, each cut into 2 triangles or 6 tetrahedra along its long diagonal."""
+    """Returns the unit square or cube as a grid of cells, each cut into 2 triangles or 6 tetrahedra along its long diagonal."""
     if len(cells) not in CELLS or min(cells) < 1:
         raise InputError(f"found {cells}; expected 2 or 3 numbers of cells, each at least 1", where="grid")
     d = len(cells)
@@ -78,7 +78,7 @@ def grid(*cells: int) -> Mesh:
 
 
 def grid_parts(cells: tuple[int, ...], parts: tuple[int, ...]) -> np.ndarray:
-    """The part of each cell of `grid(*cells)` in blocks of a coarser grid."""
+    """Returns the part of each cell of `grid(*cells)` in blocks of a coarser grid."""
     if len(parts) != len(cells) or any(n % p for n, p in zip(cells, parts)):
         raise InputError(f"found {parts} parts of {cells} cells; expected divisors, one for each axis", where="grid_parts")
     index = np.meshgrid(*(np.arange(n) * p // n for n, p in zip(cells, parts)), indexing="ij")
@@ -87,7 +87,9 @@ def grid_parts(cells: tuple[int, ...], parts: tuple[int, ...]) -> np.ndarray:
 
 
 def bisected(mesh: Mesh, parts: int) -> np.ndarray:
-    """The part of each cell by recursive coordinate bisection: halve along the longest extent of the centres until there are enough."""
+    """Returns the part of each cell by recursive coordinate bisection: halve along the longest extent of the centres until there are
+    enough.
+    """
     if not 1 <= parts <= len(mesh.cells):
         raise InputError(f"found {parts}; expected 1 to {len(mesh.cells)}, the number of cells", where="parts")
     centres, found = mesh.centres, np.zeros(len(mesh.cells), np.int64)
@@ -106,7 +108,7 @@ def bisected(mesh: Mesh, parts: int) -> np.ndarray:
 
 
 def checked_parts(mesh: Mesh, parts: Any) -> np.ndarray:
-    """The part of each cell, from 0 and without gaps, each part connected through faces: one that is not becomes several.
+    """Returns the part of each cell, from 0 and without gaps, each part connected through faces: one that is not becomes several.
 
     `parts` is a number (recursive coordinate bisection) or a vector with an entry for each cell.
     """
@@ -130,7 +132,7 @@ def checked_parts(mesh: Mesh, parts: Any) -> np.ndarray:
 
 
 def _neighbours(mesh: Mesh) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of cells that share a face (an edge in the plane)."""
+    """Returns pairs of cells that share a face (an edge in the plane)."""
     d = mesh.dimension
     faces = np.sort(np.concatenate([np.delete(mesh.cells, i, axis=1) for i in range(d + 1)]), axis=1)
     cell = np.tile(np.arange(len(mesh.cells)), d + 1)
@@ -141,13 +143,15 @@ def _neighbours(mesh: Mesh) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_mesh(path: str | os.PathLike[str]) -> Mesh:
-    """The triangles or tetrahedra in a file that meshio reads (.msh, .vtk, .vtu, .inp)."""
+    """Reads the triangles or tetrahedra in a file that meshio reads (.msh, .vtk, .vtu, .inp)."""
     path = Path(path)
     return from_meshio(read_meshio(path, SUFFIXES), str(path))
 
 
 def from_meshio(found: Any, where: str = "mesh") -> Mesh:
-    """A meshio mesh: its tetrahedra, or its triangles where they all lie in the plane z = const; unsupported cells are refused by name."""
+    """Returns a meshio mesh: its tetrahedra, or its triangles where they all lie in the plane z = const; unsupported cells are refused by
+    name.
+    """
     points = np.asarray(found.points, dtype=np.float64)
     kinds = {block.type for block in found.cells}
     d = 3 if CELLS[3] in kinds else 2

@@ -1,4 +1,4 @@
-"""Projected preconditioned conjugate gradients for the interface problem of FETI, and the operators it goes by."""
+"""Projected preconditioned conjugate gradients for the interface problem of FETI, and its operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LocalDual:
     matrix: arrays.Array | None
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        """F_i x for the subdomain's own multipliers, on the host."""
+        """Returns F_i x for the subdomain's own multipliers, on the host."""
         if self.matrix is None:
             b = self.assembler.b
             return b @ self.assembler.factor.solve(b.T @ x)
@@ -48,21 +48,21 @@ class DualOperator:
         self.locals, self.multipliers = tuple(locals_), multipliers
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """F x."""
+        """Returns F x."""
         y = np.zeros(self.multipliers)
         for local in self.locals:
             y[local.multipliers] += local.apply(x[local.multipliers])
         return y
 
     def operator(self) -> LinearOperator:
-        """The same as SciPy's operator."""
+        """Returns F as SciPy's operator."""
         from scipy.sparse.linalg import LinearOperator
 
         return LinearOperator((self.multipliers,) * 2, matvec=self, rmatvec=self, dtype=np.float64)
 
 
 class Projector:
-    """P = I − G (GᵀG)⁻¹ Gᵀ for G = B R: what is left of λ once the subdomains' kernels are in balance."""
+    """P = I − G (GᵀG)⁻¹ Gᵀ for G = B R projects λ to where the subdomains' kernels are in balance."""
 
     def __init__(self, problem: Decomposition) -> None:
         blocks = [_scattered(s.multipliers, s.b @ s.kernel, problem.multipliers) for s in problem.subdomains]
@@ -70,11 +70,11 @@ class Projector:
         self._coarse = splu(sparse.csc_array(self.g.T @ self.g))
 
     def coarse(self, e: np.ndarray) -> np.ndarray:
-        """(GᵀG)⁻¹ e."""
+        """Returns (GᵀG)⁻¹ e."""
         return self._coarse.solve(e)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """P x."""
+        """Returns P x."""
         return x - self.g @ self.coarse(self.g.T @ x)
 
 
@@ -85,7 +85,7 @@ def _scattered(rows: np.ndarray, block: np.ndarray, height: int) -> sparse.csc_a
 
 
 def lumped(problem: Decomposition, scaled: bool = True) -> Apply:
-    """The lumped preconditioner B K Bᵀ; with `scaled` A⁻¹ B D⁻¹ K D⁻¹ Bᵀ A⁻¹, where D = diag K and A = B D⁻¹ Bᵀ.
+    """Returns the lumped preconditioner B K Bᵀ; with `scaled` A⁻¹ B D⁻¹ K D⁻¹ Bᵀ A⁻¹, where D = diag K and A = B D⁻¹ Bᵀ.
 
     Scaling shares a multiplier among the copies of its node by their stiffness, so that neither long chains of copies nor jumps of the
     coefficient slow it down. A couples the copies of one node only.
@@ -124,7 +124,9 @@ class Found:
 
 
 def pcpg(dual: Apply, d: np.ndarray, e: np.ndarray, projector: Projector, precondition: Apply, tolerance: float, most: int) -> Found:
-    """λ with P F λ = P d and Gᵀλ = e: conjugate gradients in the projected space until the residual there has fallen by `tolerance`."""
+    """Returns λ with P F λ = P d and Gᵀλ = e: conjugate gradients in the projected space until the residual there has fallen by
+    `tolerance`.
+    """
     x = projector.g @ projector.coarse(e)
     r = d - dual(x)
     w = projector(r)
@@ -146,7 +148,7 @@ def pcpg(dual: Apply, d: np.ndarray, e: np.ndarray, projector: Projector, precon
 
 
 def rebuilt(problem: Decomposition, locals_: Sequence[LocalDual], found: Found) -> np.ndarray:
-    """u of the whole mesh (by nodes): K⁺(f − Bᵀλ) + R α of each subdomain, the mean where copies meet."""
+    """Returns u of the whole mesh (by nodes): K⁺(f − Bᵀλ) + R α of each subdomain, the mean where copies meet."""
     size = problem.subdomains[0].k.shape[0] // len(problem.subdomains[0].nodes)
     total, copies, at = np.zeros((len(problem.mesh.points), size)), np.zeros(len(problem.mesh.points)), 0
     for s, local in zip(problem.subdomains, locals_):
@@ -159,7 +161,7 @@ def rebuilt(problem: Decomposition, locals_: Sequence[LocalDual], found: Found) 
 
 
 def right_sides(problem: Decomposition, locals_: Sequence[LocalDual]) -> tuple[np.ndarray, np.ndarray]:
-    """d = B K⁺ f and e = Rᵀ f."""
+    """Returns d = B K⁺ f and e = Rᵀ f."""
     d = np.zeros(problem.multipliers)
     for s, local in zip(problem.subdomains, locals_):
         d[s.multipliers] += s.b @ local.assembler.factor.solve(s.f)
@@ -167,5 +169,5 @@ def right_sides(problem: Decomposition, locals_: Sequence[LocalDual]) -> tuple[n
 
 
 def subdomain_assembler(s: Subdomain, method: object, like: arrays.Array = None) -> SchurAssembler:
-    """The assembler of a subdomain's F."""
+    """Returns the assembler of a subdomain's F."""
     return SchurAssembler(s.k_reg, s.b, method, like=like)  # type: ignore[arg-type]

@@ -14,12 +14,12 @@ POISSON = 0.3
 
 
 def unknowns(physics: Physics, dimension: int) -> int:
-    """Unknowns of a node: its temperature, or its displacement along each axis."""
+    """Returns the number of unknowns per node: its temperature, or its displacement along each axis."""
     return 1 if physics == "heat" else dimension
 
 
 def stiffness(points: np.ndarray, cells: np.ndarray, physics: Physics, coefficient: np.ndarray) -> sparse.csc_array:
-    """K of these cells: conductivity or Young's modulus `coefficient` for each, Poisson's ratio 0.3.
+    """Returns K of these cells: conductivity or Young's modulus `coefficient` for each, Poisson's ratio 0.3.
 
     Elasticity in the plane is plane strain. Unknowns of one node follow one another.
     """
@@ -50,7 +50,7 @@ def stiffness(points: np.ndarray, cells: np.ndarray, physics: Physics, coefficie
 
 
 def load(points: np.ndarray, cells: np.ndarray, physics: Physics) -> np.ndarray:
-    """f of a constant source 1 (heat) or a constant force −1 along the last axis (elasticity), a fair share to each node of a cell."""
+    """Returns f of a constant source 1 (heat) or force −1 along the last axis (elasticity), shared equally by the nodes of a cell."""
     nodes, d = points.shape
     _, volumes = _gradients(points[cells])
     by_node = np.bincount(cells.ravel(), np.repeat(volumes / (d + 1), d + 1), minlength=nodes)
@@ -62,7 +62,7 @@ def load(points: np.ndarray, cells: np.ndarray, physics: Physics) -> np.ndarray:
 
 
 def _gradients(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients of the corners' hat functions, float64[cells, d + 1, d], and volumes; `corners` is float64[cells, d + 1, d]."""
+    """Returns gradients of the corners' hat functions, float64[cells, d + 1, d], and volumes; `corners` is float64[cells, d + 1, d]."""
     d = corners.shape[2]
     edges = corners[:, 1:] - corners[:, :1]
     inverse = np.linalg.inv(edges)
@@ -71,7 +71,7 @@ def _gradients(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def kernel(points: np.ndarray, physics: Physics) -> np.ndarray:
-    """R, columns that K maps to zero: the constant, or translations and rotations about the middle; not orthonormal."""
+    """Returns R, columns that K maps to zero: the constant, or translations and rotations about the middle; not orthonormal."""
     nodes, d = points.shape
     if physics == "heat":
         return np.ones((nodes, 1))
@@ -86,7 +86,7 @@ def kernel(points: np.ndarray, physics: Physics) -> np.ndarray:
 
 
 def fixing_nodes(points: np.ndarray, physics: Physics) -> np.ndarray:
-    """Nodes that hold a body still: the one nearest the middle (heat), two far apart (plane), three far from one line (space)."""
+    """Returns nodes that hold a body still: the one nearest the middle (heat), two far apart (plane), three far from one line (space)."""
     away = np.linalg.norm(points - points.mean(axis=0), axis=1)
     if physics == "heat":
         return np.array([away.argmin()])

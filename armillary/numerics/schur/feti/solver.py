@@ -1,8 +1,7 @@
-"""Total FETI: a finite-element problem solved on subdomains, with the dual operator assembled, implicit, or whichever pays."""
+"""Total FETI solves a finite-element problem on subdomains, with the dual operator assembled or implicit, whichever pays."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from .physics import Physics
 
 @dataclass(frozen=True)
 class Report:
-    """What a solution took: iterations, the projected residual's fall, seconds of each phase, sizes, and how many F_i were assembled."""
+    """Figures of a solution: iterations, fall of the projected residual, seconds of each phase, sizes, and how many F_i were assembled."""
 
     iterations: int
     residual: float
@@ -62,7 +61,7 @@ def total_feti(
     iterations: int | None = None,
     most_iterations: int = 10_000,
 ) -> tuple[np.ndarray, Report]:
-    """u of the mesh's nodes (unknowns of a node together) and what it took.
+    """Returns u of the mesh's nodes (unknowns of a node together) and what it took.
 
     `mesh` is a Mesh, a meshio mesh, a file that meshio reads, or (points, cells); `parts` the number of subdomains or each cell's part.
     `dual` is a method's name, a method, or "auto", which assembles F_i where that pays within the `iterations` expected (without it a
@@ -75,7 +74,7 @@ def total_feti(
 
 
 def as_mesh(mesh: Any) -> Mesh:
-    """A mesh from whatever holds one."""
+    """Returns a mesh from whatever holds one."""
     if isinstance(mesh, Mesh):
         return checked_mesh(mesh.points, mesh.cells)
     if isinstance(mesh, tuple) and len(mesh) == 2:
@@ -95,41 +94,41 @@ def solve(
     iterations: int | None = None,
     most_iterations: int = 10_000,
 ) -> tuple[np.ndarray, Report]:
-    """The solution of a problem that is torn already; see `total_feti`."""
+    """Solves a problem that is torn already; see `total_feti`."""
     method = Stepped() if dual == "auto" else method_of(dual)
     assemblers = [subdomain_assembler(s, method, like) for s in problem.subdomains]
-    start = time.perf_counter()
-    in_tasks([lambda a=a: a.symbolic() for a in assemblers], threads)  # type: ignore[misc]
-    factored = time.perf_counter()
-    chosen = [method.assembles] * len(assemblers)
-    if dual == "auto":
-        chosen = pays(assemblers, iterations or expected_iterations(problem))
-    locals_ = assembled(problem, assemblers, chosen, threads)
-    done = time.perf_counter()
-    f = DualOperator(locals_, problem.multipliers)
-    projector = Projector(problem)
-    d, e = right_sides(problem, locals_)
-    found = pcpg(f, d, e, projector, lumped(problem), tol, most_iterations)
-    u = rebuilt(problem, locals_, found)
+    with Stopwatch() as factoring:
+        in_tasks([lambda a=a: a.symbolic() for a in assemblers], threads)  # type: ignore[misc]
+    with Stopwatch() as assembling:
+        chosen = [method.assembles] * len(assemblers)
+        if dual == "auto":
+            chosen = pays(assemblers, iterations or expected_iterations(problem))
+        locals_ = assembled(problem, assemblers, chosen, threads)
+    with Stopwatch() as iterating:
+        f = DualOperator(locals_, problem.multipliers)
+        projector = Projector(problem)
+        d, e = right_sides(problem, locals_)
+        found = pcpg(f, d, e, projector, lumped(problem), tol, most_iterations)
+        u = rebuilt(problem, locals_, found)
     name = dual if isinstance(dual, str) else type(dual).__name__
     report = Report(
-        found.iterations, found.residual, factored - start, done - factored, time.perf_counter() - done, len(problem.subdomains),
+        found.iterations, found.residual, factoring.seconds, assembling.seconds, iterating.seconds, len(problem.subdomains),
         problem.multipliers, sum(chosen), name, f.operator(),
     )  # fmt: skip
     return u, report
 
 
 def assembled(problem: Decomposition, assemblers: Sequence[SchurAssembler], chosen: Sequence[bool], threads: int = 2) -> list[LocalDual]:
-    """F_i of each subdomain that is chosen, as tasks on threads; the others go through their factor."""
+    """Returns F_i of each subdomain that is chosen, as tasks on threads; the others go through their factor."""
     wanted = [a for a, yes in zip(assemblers, chosen) if yes]
-    # Panels on a device take turns: one at a time keeps one set of them there, whatever the number of subdomains.
+    # Panels on a device take turns, so that only one set of them is there, whatever the number of subdomains.
     on_host = all(isinstance(a.like, np.ndarray) for a in wanted)
     matrices = iter(in_tasks(wanted, threads if on_host else 1))
     return [LocalDual(a, s.multipliers, next(matrices) if yes else None) for a, s, yes in zip(assemblers, problem.subdomains, chosen)]
 
 
 def in_tasks(bodies: Sequence[Callable[[], Any]], threads: int) -> list[Any]:
-    """What each gives, run as tasks on `threads` threads; BLAS has one thread in each, or all of them where there is one task."""
+    """Calls each as a task on `threads` threads and returns the results; BLAS has one thread in each, or all where there is one task."""
     with blas_threads(len(bodies), threads):
         return unpinned_tasks(bodies, threads)
 
@@ -142,7 +141,7 @@ def blas_threads(bodies: int, threads: int) -> AbstractContextManager[Any]:
 
 
 def unpinned_tasks(bodies: Sequence[Callable[[], Any]], threads: int) -> list[Any]:
-    """What each gives, run as tasks; BLAS is left as it is."""
+    """Calls each assembler as a task and returns the results; BLAS is left as it is."""
     if len(bodies) < 2 or threads == 1:
         return [body() for body in bodies]
     graph = Graph()
@@ -152,14 +151,16 @@ def unpinned_tasks(bodies: Sequence[Callable[[], Any]], threads: int) -> list[An
 
 
 def expected_iterations(problem: Decomposition) -> int:
-    """A guess from the cells H/h along a subdomain's side: 7·√(H/h), half as many again for elasticity; fitted to the built-in problems."""
+    """Returns a guess from the cells H/h along a subdomain's side: 7·√(H/h), half as many again for elasticity; fitted to the built-in
+    problems.
+    """
     d = problem.mesh.dimension
     cells = len(problem.mesh.cells) / len(problem.subdomains) / (2 if d == 2 else 6)
     return max(1, round((7 if problem.physics == "heat" else 10) * np.sqrt(cells ** (1 / d))))
 
 
 def pays(assemblers: Sequence[SchurAssembler], iterations: int) -> list[bool]:
-    """Whether, for each subdomain, assembly and `iterations` applications are faster than as many solves with its factor.
+    """Returns whether, for each subdomain, assembly and `iterations` applications are faster than as many solves with its factor.
 
     Rates come from one run on the subdomain with the most work; operations, entries of the factor and of F scale them to the others.
     """

@@ -83,7 +83,7 @@ class BlockArrow:
         return sum(int(x.nbytes) for x in (self.diagonal, self.lower, self.arrow, self.tip))
 
     def check(self) -> BlockArrow:
-        """Itself, after finding that every number is finite and the diagonal blocks are Hermitian; from a device a few bytes are read."""
+        """Checks that every number is finite and the diagonal blocks are Hermitian, and returns itself; a device gives a few bytes."""
         xp = arrays.namespace(self.diagonal)
         for name in ("lower", "arrow", "tip"):
             for i, block in enumerate(getattr(self, name) if name != "tip" else [self.tip]):
@@ -99,17 +99,17 @@ class BlockArrow:
         return self
 
     def mapped(self, change: Callable[[arrays.Array], arrays.Array]) -> BlockArrow:
-        """The same with each array changed: moved to a device, copied, scaled."""
+        """Returns the same with each array changed: moved to a device, copied, scaled."""
         return BlockArrow(change(self.diagonal), change(self.lower), change(self.arrow), change(self.tip), self.sizes)
 
     def kept(self) -> np.ndarray[Any, Any]:
-        """Which of the n·b rows of the chain are true ones (bool): padding is not."""
+        """Says which of the n·b rows of the chain are true ones (bool): padding is not."""
         sizes = np.asarray(self.sizes or [self.b] * self.n)
         return (np.arange(self.b)[None, :] < sizes[:, None]).reshape(-1)
 
     @classmethod
     def from_sparse(cls, matrix: Any, block: int | str | Sequence[int] = "auto", arrow: int | str = "auto") -> BlockArrow:
-        """The blocks of a Hermitian SciPy sparse array, in NumPy.
+        """Returns the blocks of a Hermitian SciPy sparse array, in NumPy.
 
         `arrow` rows at the end form the tip; "auto" takes trailing rows away while that makes the rest narrower by more than it costs.
         `block` is the size of all blocks, or a sequence of sizes; "auto" is the smallest for which all entries fit (the last block may
@@ -120,18 +120,18 @@ class BlockArrow:
         return from_sparse(matrix, block, arrow)
 
     def to_sparse(self) -> csr_array:
-        """The matrix as a SciPy sparse array without padding; from a device the blocks are copied to the host."""
+        """Returns the matrix as a SciPy sparse array without padding; from a device the blocks are copied to the host."""
         from .sparse_blocks import to_sparse
 
         return to_sparse(self)
 
     def to_dense(self) -> np.ndarray[Any, Any]:
-        """The whole matrix on the host, zeros included, without padding: for small ones."""
+        """Returns the whole matrix on the host, zeros included, without padding: for small ones."""
         return np.asarray(self.to_sparse().toarray())
 
 
 def block_count(blocks: arrays.Array) -> int:
-    """How many blocks there are; none where a block is empty."""
+    """Returns how many blocks there are; none where a block is empty."""
     return 0 if 0 in tuple(blocks.shape) else int(blocks.shape[0])
 
 

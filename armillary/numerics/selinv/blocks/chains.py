@@ -1,4 +1,4 @@
-"""Blocks that are walked along one after the other: all on the device, or on the host and streamed through two buffers.
+"""Walks along blocks one after another, all on the device, or on the host and streamed through two buffers.
 
 While the blocks of one step are worked on, those of the next are copied in and those of the step before are copied out. Per array there
 are two buffers each way, used in turn; a buffer is filled again only when what was in it has been used.
@@ -21,7 +21,7 @@ BUFFERS = 2
 
 @dataclass
 class StreamCounters:
-    """What streaming did: `buffers` per array and direction; copies in and out of the device, their bytes; copies begun a step ahead."""
+    """Counts of the streaming: `buffers` per array and direction, copies in and out with their bytes, and copies begun one step ahead."""
 
     buffers: int = 0
     copies_in: int = 0
@@ -40,7 +40,7 @@ class Chain:
         self.counters = StreamCounters()
 
     def walk(self, order: Sequence[int], names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The blocks of these names at each index in turn; a name without a block there is left out."""
+        """Yields the blocks of these names at each index in turn; a name without a block there is left out."""
         for i in order:
             yield i, {name: self.source[name][i] for name in names if self._has(name, i)}
 
@@ -54,7 +54,7 @@ class Chain:
         """Waits until everything is written."""
 
     def turned(self, target: dict[str, Any] | None = None) -> Chain:
-        """A chain that reads what this one wrote, and writes to `target` (by default in place)."""
+        """Returns a chain that reads what this one wrote, and writes to `target` (by default in place)."""
         chain = self._made(self.target, self.target if target is None else target)
         chain.counters = self.counters
         return chain
@@ -66,12 +66,12 @@ class Chain:
         return name in self.source and i < self.source[name].shape[0]
 
     def empty(self, count: int, *shape: int) -> Any:
-        """Room for `count` blocks where the blocks of this chain lie."""
+        """Returns room for `count` blocks where the blocks of this chain lie."""
         like = self.source["diagonal"]
         return arrays.namespace(like).zeros((count, *shape), dtype=like.dtype, device=arrays.device_of(like))
 
     def block(self, x: Any) -> Any:
-        """A block that came from elsewhere (host or device) where this chain works."""
+        """Returns a block that came from elsewhere (host or device) where this chain works."""
         return x
 
 

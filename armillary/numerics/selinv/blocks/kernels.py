@@ -21,7 +21,7 @@ from armillary.errors import InputError
 
 
 def adjoint(x: Any) -> Any:
-    """xᴴ of a matrix, as a view where x is real."""
+    """Returns xᴴ of a matrix, as a view where x is real."""
     if isinstance(x, np.ndarray):
         return x.T if x.dtype.kind == "f" else x.conj().T
     turned = x.mT if arrays.kind_of(x) == "torch" else x.T
@@ -29,7 +29,7 @@ def adjoint(x: Any) -> Any:
 
 
 def cholesky(block: Any, name: str) -> Any:
-    """L of a block; where it is not positive definite, the error names the block of the whole matrix and the pivot."""
+    """Returns L of a block; where it is not positive definite, the error names the block of the whole matrix and the pivot."""
     if isinstance(block, np.ndarray):
         upper, minor = _lapack(block.dtype.char)[0](block.T, lower=0)
         if not minor and not np.isfinite(upper.diagonal()).all():
@@ -45,14 +45,14 @@ def cholesky(block: Any, name: str) -> Any:
 
 
 def right_solve(low: Any, x: Any) -> Any:
-    """x·L⁻ᴴ."""
+    """Returns x·L⁻ᴴ."""
     if isinstance(low, np.ndarray):
         return x if 0 in x.shape else _lapack(low.dtype.char)[2](1.0, low.T, x.T, lower=0, trans_a=2).T
     return arrays.solve_triangular(low, x, trans=_turned(low), side="right")
 
 
 def left_solve(low: Any, x: Any, turned: bool = False) -> Any:
-    """L⁻¹·x, or with `turned` L⁻ᴴ·x."""
+    """Returns L⁻¹·x, or with `turned` L⁻ᴴ·x."""
     if isinstance(low, np.ndarray):
         low = low.conj() if turned and low.dtype.kind == "c" else low
         return x if 0 in x.shape else _lapack(low.dtype.char)[2](1.0, low.T, x.T, side=1, lower=0, trans_a=int(turned)).T
@@ -60,7 +60,7 @@ def left_solve(low: Any, x: Any, turned: bool = False) -> Any:
 
 
 def inverse_of(low: Any) -> Any:
-    """L⁻¹."""
+    """Returns L⁻¹."""
     if isinstance(low, np.ndarray):
         return _lapack(low.dtype.char)[1](low.T, lower=0)[0].T
     xp = arrays.namespace(low)
@@ -68,7 +68,7 @@ def inverse_of(low: Any) -> Any:
 
 
 def log_of_diagonal(low: Any) -> Any:
-    """Σ log L_kk, an array without dimensions."""
+    """Returns Σ log L_kk, an array without dimensions."""
     if isinstance(low, np.ndarray):
         return np.log(low.diagonal().real).sum(dtype=np.float64)
     xp = arrays.namespace(low)
@@ -77,7 +77,7 @@ def log_of_diagonal(low: Any) -> Any:
 
 
 def hermitian(x: Any) -> Any:
-    """The Hermitian part of x, without what rounding left beside it."""
+    """Returns the Hermitian part of x, without what rounding left beside it."""
     return (x + adjoint(x)) * 0.5
 
 

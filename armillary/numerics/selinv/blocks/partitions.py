@@ -1,4 +1,4 @@
-"""How a chain of blocks is cut for several ranks, and what one rank holds of it."""
+"""Cuts a chain of blocks for several ranks, and takes one rank's part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Part:
 
 
 def partition(n: int, ranks: int, balance: float | str = "auto", b: int = 100, a: int = 0) -> tuple[int, ...]:
-    """The first block of each rank, and n: rank 0 gets `balance` times as many blocks as each other one, which has more work per block.
+    """Returns the first block of each rank, and n: rank 0 gets `balance` times as many blocks as each other one, which has more work per
+    block.
 
     "auto" takes the ratio of the flop counts for blocks of b with an arrow of a, about 2.2. Rank 0 has at least one block and every
     other at least two, its first and last, so that 2·ranks − 1 ≤ n.
@@ -47,7 +48,7 @@ def partition(n: int, ranks: int, balance: float | str = "auto", b: int = 100, a
 
 
 def part_of(blocks: BlockArrow, bounds: tuple[int, ...], rank: int) -> Part:
-    """What a rank holds, as views of the whole."""
+    """Returns what a rank holds, as views of the whole."""
     start, stop = bounds[rank], bounds[rank + 1]
     return Part(blocks.diagonal[start:stop], blocks.lower[start:stop], blocks.arrow[start:stop], blocks.tip, tuple(range(start, stop)))
 

@@ -1,4 +1,4 @@
-"""Blocks out of a sparse matrix and back: how wide, how large an arrow, and which entries do not fit."""
+"""Takes blocks out of a sparse matrix and puts them back; finds block size and arrow, and names entries that do not fit."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _checked(matrix: Any) -> coo_array:
 
 
 def _first_columns(found: coo_array) -> Array:
-    """For each row the column of its first entry, at most that of the diagonal."""
+    """Returns the column of the first entry of each row, at most that of the diagonal."""
     first = np.arange(found.shape[0])
     np.minimum.at(first, found.coords[0], found.coords[1])
     return first
@@ -122,7 +122,9 @@ def _width(first: Array, rows: int) -> int:
 
 
 def _arrow(first: Array, order: int) -> int:
-    """Rows at the end without which the rest is narrower, by more than they add: the least N·(w² + w·a + a²) for width w and arrow a."""
+    """Returns rows at the end without which the rest is narrower, by more than they add: the least N·(w² + w·a + a²) for width w and arrow
+    a.
+    """
     reach = np.maximum.accumulate(np.arange(order) - first) + 1
     whole = int(reach[-1])
     taken = np.arange(order)
@@ -133,7 +135,7 @@ def _arrow(first: Array, order: int) -> int:
 
 
 def _smallest_block(first: Array, rows: int) -> int:
-    """The smallest b for which no entry of the first `rows` rows is more than one block away from the diagonal."""
+    """Returns the smallest b for which no entry of the first `rows` rows is more than one block away from the diagonal."""
     width = _width(first, rows)
     # Only rows whose first entry is far away can be too far; b = width − 1 fits always, below half of it nothing does.
     index = np.arange(rows)

@@ -1,4 +1,4 @@
-"""How many ranks pay off for a matrix on a cluster, from counted operations and bytes alone."""
+"""Advises how many ranks pay off for a matrix on a cluster, from counted operations and bytes alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Advice:
-    """The best choice, the balance, and all that were looked at, best of each number of ranks.
+    """The best choice, the balance, and the best choice for each number of ranks.
 
     `crossover` is the number of ranks from which on another strategy than the one of two ranks is best; None where there is none.
     """
@@ -55,10 +55,11 @@ class Advice:
 
 
 def advise(matrix: BlockArrow, cluster: Cluster | str, most_ranks: int = 1024) -> Advice:
-    """Ranks, balance and strategy with the least modelled seconds for factor and selected inverse; one core per rank, one rank per node.
+    """Finds ranks, balance and strategy with the least modelled seconds for factor and selected inverse.
 
-    The model: operations at the shares of `costs` of a core's peak; messages at the latency and rate between two nodes; allgather as
-    ⌈log₂ p⌉ messages with all but a rank's own data, gather-scatter as a tree, nested as both in groups of √p.
+    There is one core per rank and one rank per node. The model runs operations at the shares of `costs` of a core's peak, and messages at
+    the latency and rate between two nodes; an allgather is ⌈log₂ p⌉ messages with all but a rank's own data, gather-scatter is a tree, and
+    nested is both in groups of √p.
     """
     flops, latency, rate = _machine(cluster)
     limit = min(most_ranks, (matrix.n + 1) // 2)
@@ -109,7 +110,7 @@ def _powers(limit: int) -> list[int]:
 
 
 def _machine(cluster: Cluster | str) -> tuple[float, float, float]:
-    """Flops per second of a core, and the latency and bytes per second between two nodes."""
+    """Returns flops per second of a core, and the latency and bytes per second between two nodes."""
     import numpy as np
 
     from armillary import comm

@@ -1,7 +1,7 @@
-"""One rank's blocks, eliminated from the top down, inverted from the bottom up, and solved with.
+"""Eliminates one rank's blocks from the top down, inverts them from the bottom up, and solves with them.
 
-Index t is the tip, `top` the first block of a rank that is not the first: it stays, and the row F couples it to the block that is
-eliminated. `closes` eliminates all blocks, as one process alone does; else the last one stays too.
+Index t is the tip, and `top` is the first block of a rank that is not the first: it is kept, and the row F couples it to the block that is
+eliminated. `closes` eliminates all blocks, as one process alone does; otherwise the last one is kept too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = ("diagonal", "lower", "arrow", "fill")
 
 @dataclass(frozen=True)
 class Boundary:
-    """What stays of a rank: blocks `diagonals` and `arrows` of [top,] last, `coupling` (last, top), `out` (next rank's top, last).
+    """The blocks that a rank keeps: `diagonals` and `arrows` of [top,] last, `coupling` (last, top), `out` (next rank's top, last).
 
     `tip` is what the elimination adds to the tip. After the inversion the same places hold blocks of the inverse, and `tip` its tip.
     """
@@ -32,12 +32,12 @@ class Boundary:
     tip: Any
 
     def parts(self) -> list[Any]:
-        """The arrays that travel, in a fixed order; not the tip."""
+        """Returns the arrays that travel, in a fixed order; not the tip."""
         return [x for x in (*self.diagonals, *self.arrows, self.coupling, self.out) if x is not None]
 
 
 def eliminate(chain: Chain, labels: Sequence[int], tip: Any, middle: bool, closes: bool) -> tuple[Boundary | None, Any]:
-    """L of the eliminated blocks into the chain's target; what stays, and Σ log L_kk. `tip` (a, a) starts as zeros."""
+    """Returns L of the eliminated blocks into the chain's target; what stays, and Σ log L_kk. `tip` (a, a) starts as zeros."""
     xp, count = arrays.namespace(tip), len(labels)
     stays = count if closes else count - 1
     logs = xp.zeros((), dtype=xp.float64, device=arrays.device_of(tip))
@@ -78,7 +78,9 @@ def eliminate(chain: Chain, labels: Sequence[int], tip: Any, middle: bool, close
 
 
 def invert(chain: Chain, count: int, tip: Any, boundary: Boundary | None) -> None:
-    """Blocks of the inverse into the chain's target, which may be its source; `tip` is X_tt, `boundary` what the reduced system gave."""
+    """Returns blocks of the inverse into the chain's target, which may be its source; `tip` is X_tt, `boundary` what the reduced system
+    gave.
+    """
     middle = boundary is not None and len(boundary.diagonals) == 2
     last = count - 1
     x: Any = None
@@ -117,7 +119,7 @@ def invert(chain: Chain, count: int, tip: Any, boundary: Boundary | None) -> Non
 
 
 def forward(chain: Chain, count: int, rhs: Any, rhs_t: Any, middle: bool, closes: bool) -> tuple[Any, Any]:
-    """y with L·y = rhs on the eliminated blocks; `rhs` (count, b, k), `rhs_t` (a, k) are changed where blocks stay."""
+    """Returns y with L·y = rhs on the eliminated blocks; `rhs` (count, b, k), `rhs_t` (a, k) are changed where blocks stay."""
     stays = count if closes else count - 1
     for i, factor in chain.walk(range(1 if middle else 0, stays), _NAMES if middle else _NAMES[:3]):
         y = left_solve(factor["diagonal"], rhs[i])
@@ -131,7 +133,7 @@ def forward(chain: Chain, count: int, rhs: Any, rhs_t: Any, middle: bool, closes
 
 
 def backward(chain: Chain, count: int, x: Any, x_t: Any, middle: bool, closes: bool) -> Any:
-    """x with Lᴴ·x = y; the blocks that stay hold their solution already."""
+    """Returns x with Lᴴ·x = y; the blocks that stay hold their solution already."""
     stays = count if closes else count - 1
     for i, factor in chain.walk(range(stays - 1, 0 if middle else -1, -1), _NAMES if middle else _NAMES[:3]):
         y = x[i] - adjoint(factor["arrow"]) @ x_t

@@ -1,4 +1,4 @@
-"""A = L·Lᴴ of a chain with an arrow, over one rank or many, and what is wanted of it: blocks of the inverse, log det, solutions."""
+"""Factors a chain with an arrow as A = L·Lᴴ over one rank or many, and computes blocks of the inverse, log det and solutions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def factor(
     overwrite: bool = False,
     check: bool = True,
 ) -> Factor:
-    """The factor of a positive definite matrix; on several ranks collective, each with the whole matrix, of which it uses its part.
+    """Returns the factor of a positive definite matrix; on several ranks collective, each with the whole matrix, of which it uses its part.
 
     `strategy` is who factors the reduced system of 2p−1 blocks: "allgather", "gather-scatter", "nested", or "auto" (nested where the
     reduced system is longer than a rank's part). `balance`: see `partition`. `device` computes elsewhere than the blocks are: "cuda"
@@ -70,7 +70,10 @@ def factor_part(
     device_bytes: int | None = None,
     overwrite: bool = False,
 ) -> Factor:
-    """The same where each rank holds its own blocks alone; collective. Rank 0 needs at least one block, every other at least two."""
+    """Factors the matrix where each rank holds its own blocks alone; collective.
+
+    Rank 0 needs at least one block, every other at least two.
+    """
     counts = [part.m] if comm is None else comm.allgather(np.array([part.m])).reshape(-1).tolist()
     bounds = tuple(np.concatenate([[0], np.cumsum(counts)]).tolist())
     for rank, count in enumerate(counts):
@@ -88,7 +91,7 @@ class _Place:
         self.stream, self.device, self.device_bytes = stream, device, device_bytes
 
     def chain(self, part: Part, overwrite: bool, middle: bool) -> tuple[Chain, Any]:
-        """The chain to factor, and the tip where it is worked on."""
+        """Returns the chain to factor, and the tip where it is worked on."""
         source = {"diagonal": part.diagonal, "lower": part.lower, "arrow": part.arrow}
         tip, device = part.tip, self.device
         if device not in (None, "cpu") and arrays.kind_of(tip) == "numpy" and device != "cupy":
@@ -193,15 +196,15 @@ class Factor:
 
     @property
     def streamed(self) -> StreamCounters:
-        """What streaming did; `buffers` is 0 where blocks stayed on the device."""
+        """Counts of the streaming; `buffers` is 0 where blocks stayed on the device."""
         return self.chain.counters
 
     def logdet(self) -> float:
-        """log det A = 2·Σ log L_kk, the same on every rank."""
+        """Returns log det A = 2·Σ log L_kk, the same on every rank."""
         return 2 * self._logs
 
     def solve(self, rhs: Any) -> Any:
-        """x with A·x = rhs, (N,) or (N, k) in the order of the matrix without padding; the whole of it on every rank, collective."""
+        """Returns x with A·x = rhs, (N,) or (N, k) in the order of the matrix without padding, whole on every rank; collective."""
         rows = sum(self.sizes or (self.b,) * self.bounds[-1]) + self.a
         if rhs.ndim not in (1, 2) or rhs.shape[0] != rows:
             raise InputError(f"found a right-hand side of shape {tuple(rhs.shape)}; expected ({rows},) or ({rows}, k)", where="solve")
@@ -235,7 +238,7 @@ class Factor:
         return answer if arrays.kind_of(rhs) != "numpy" or arrays.kind_of(answer) == "numpy" else arrays.to_host(answer)
 
     def solve_part(self, rhs: Any, rhs_t: Any) -> tuple[Any, Any]:
-        """The solution at this rank's blocks and at the tip; `rhs` (m, b, k) is overwritten, the shares `rhs_t` (a, k) add up."""
+        """Returns the solution at this rank's blocks and at the tip; `rhs` (m, b, k) is overwritten, the shares `rhs_t` (a, k) add up."""
         if self._whole is not None:
             self._like()  # refuses a factor that was overwritten
             return self._whole.solve(rhs, rhs_t)
@@ -249,13 +252,16 @@ class Factor:
         return backward(self.chain, self.count, y, x_t, middle, closes=False), x_t
 
     def _like(self) -> Any:
-        """An array where the work is done."""
+        """Returns an array where the work is done."""
         chain = self.chain
         return chain.block(chain.source["diagonal"][0])
 
 
 def selected_inverse(f: Factor, overwrite: bool = False) -> SelectedInverse:
-    """The blocks of A⁻¹ at the places of A's blocks; collective. `overwrite` puts them in L's place; of `f` only log det remains then."""
+    """Returns the blocks of A⁻¹ at the places of A's blocks; collective.
+
+    `overwrite` puts them in L's place; of `f` only log det remains then.
+    """
     chain = f.chain
     names = ("diagonal", "lower", "arrow")
     target = (
@@ -290,7 +296,7 @@ class SelectedInverse:
         self.part, self.comm, self.bounds, self.sizes = part, f.comm, f.bounds, f.sizes
 
     def diagonal(self) -> Any:
-        """The diagonal of A⁻¹ (N,), real, without padding: variances where A is a precision matrix."""
+        """Returns the diagonal of A⁻¹ (N,), real, without padding: variances where A is a precision matrix."""
         xp = arrays.namespace(self.part.diagonal)
         own = xp.linalg.diagonal(self.part.diagonal)
         b = own.shape[1]
@@ -303,7 +309,7 @@ class SelectedInverse:
         return xp.real(whole) if dtype_name(whole).startswith("complex") else whole
 
     def blocks(self) -> BlockArrow:
-        """All wanted blocks, on every rank."""
+        """Returns all wanted blocks, on every rank."""
         part = self.part
         b, a = part.diagonal.shape[1], part.tip.shape[0]
         diagonal, arrow = self._gathered([part.diagonal, part.arrow], [(b, b), (a, b)])
@@ -311,7 +317,7 @@ class SelectedInverse:
         return BlockArrow(diagonal, lower, arrow, part.tip, self.sizes)
 
     def to_sparse(self) -> csr_array:
-        """A⁻¹ at the places of A's blocks as a SciPy sparse array; everything else is not computed, and zero here."""
+        """Returns A⁻¹ at the places of A's blocks as a SciPy sparse array; everything else is not computed, and zero here."""
         return self.blocks().to_sparse()
 
     def _gathered(self, own: Sequence[Any], shapes: Sequence[tuple[int, ...]], short: bool = False) -> list[Any]:

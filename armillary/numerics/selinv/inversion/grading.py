@@ -1,4 +1,4 @@
-"""What the wanted entries and log det should have been: columns of the inverse by sparse LU, refined in longer numbers."""
+"""Grades the wanted entries and log det against columns of the inverse by sparse LU, refined in extended precision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-#: Columns that are looked at, unless the matrix has no more.
+#: The number of columns that are compared, where the matrix has as many.
 COLUMNS = 24
 _REFINEMENTS = 3
 
@@ -22,7 +22,7 @@ class Reference:
     logdet: float
 
     def error(self, inverse: Any) -> float:
-        """The largest error of a wanted entry over the largest wanted entry of its column, over the columns."""
+        """Returns the largest error of a wanted entry over the largest wanted entry of its column, over the columns."""
         found, worst = inverse.tocsc(), 0.0
         for j, expected in zip(self.columns, self.values):
             rows = self.matrix.indices[self.matrix.indptr[j] : self.matrix.indptr[j + 1]]
@@ -33,12 +33,12 @@ class Reference:
         return worst
 
     def logdet_error(self, found: float) -> float:
-        """|log det − the reference| over the reference, or over 1 where that is smaller."""
+        """Returns |log det − the reference| over the reference, or over 1 where that is smaller."""
         return abs(found - self.logdet) / max(1.0, abs(self.logdet))
 
 
 def reference(matrix: Any, rng: np.random.Generator) -> Reference:
-    """Columns by SuperLU in the order of the chain (no technique has it so), residuals in extended precision."""
+    """Computes columns by SuperLU in the order of the chain, which no technique uses, with residuals in extended precision."""
     from scipy.sparse import csc_array
     from scipy.sparse.linalg import splu
 

@@ -1,4 +1,4 @@
-"""What every way to get at the wanted entries of an inverse has in common."""
+"""The methods of every way to compute the wanted entries of an inverse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sparse(Protocol):
     """Something that can be written as a SciPy sparse array."""
 
     def to_sparse(self) -> csr_array:
-        """The entries that were computed; others are zero."""
+        """Returns the entries that were computed; others are zero."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Entries:
     matrix: Any
 
     def to_sparse(self) -> csr_array:
-        """Itself."""
+        """Returns the array itself."""
         from scipy.sparse import csr_array
 
         return csr_array(self.matrix)
@@ -70,5 +70,5 @@ class Method(Technique):
     """One way to the wanted entries. Subclasses are frozen dataclasses whose fields are the parameters."""
 
     def invert(self, problem: Problem) -> Answer:
-        """The entries of A⁻¹ at the places of A's, and log det A."""
+        """Returns the entries of A⁻¹ at the places of A's, and log det A."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""The small system of what stays of every rank: 2p−1 blocks of the same structure, and who factors it.
+"""The reduced system has the blocks that are left of every rank, 2p−1 of the same structure, and one of three strategies factors it.
 
-`allgather`: every rank has all of it and does the same work; nothing need be handed back. `gather-scatter`: rank 0 does it and hands each
-rank its blocks. `nested` (our design): groups of neighbouring ranks give theirs to a leader, and the leaders, about √p, treat it as they
-would treat a whole matrix.
+With `allgather`, every rank holds the whole system and does the same work, so nothing is sent back. With `gather-scatter`, rank 0 does it
+and sends each rank its blocks. With `nested` (our design), groups of neighbouring ranks give their blocks to a leader, and the leaders,
+about √p of them, treat theirs as they would treat a whole matrix.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ class Reduced(Protocol):
     logs: float
 
     def inverse(self) -> Boundary:
-        """The blocks of the inverse at this rank's places."""
+        """Returns the blocks of the inverse at this rank's places."""
 
     def solve(self, rhs: list[Any], rhs_t: Any) -> Solution:
-        """The solution at this rank's places and at the tip; `rhs` are its one or two blocks (b, k), `rhs_t` its share of the tip's."""
+        """Returns the solution at this rank's places and at the tip; `rhs` are its one or two blocks (b, k), `rhs_t` its share of the
+        tip's.
+        """
 
 
 class Whole:
-    """A chain factored by one process alone: what the reduced system ends as, and what one rank does with the whole matrix."""
+    """A chain that one process factors alone, such as the reduced system, or the whole matrix on one rank."""
 
     def __init__(self, chain: Chain, labels: Sequence[int], tip: Any) -> None:
         xp = arrays.namespace(tip)
@@ -58,14 +60,14 @@ class Whole:
         self.logs = float(xp.asarray(logs))
 
     def tip_inverse(self) -> Any:
-        """X_tt."""
+        """Returns X_tt."""
         if not self.tip.shape[0]:
             return self.tip
         w = inverse_of(self.tip)
         return hermitian(adjoint(w) @ w)
 
     def solve(self, rhs: Any, rhs_t: Any) -> tuple[Any, Any]:
-        """The solution in place: `rhs` (count, b, k), `rhs_t` (a, k)."""
+        """Returns the solution in place: `rhs` (count, b, k), `rhs_t` (a, k)."""
         y, y_t = forward(self.chain, self.count, rhs, rhs_t, middle=False, closes=True)
         if self.tip.shape[0]:
             y_t = left_solve(self.tip, left_solve(self.tip, y_t), turned=True)
@@ -73,7 +75,7 @@ class Whole:
 
 
 class Wire:
-    """Blocks over a communicator: packed into one buffer on the host; from a device they are copied there and counted."""
+    """Sends blocks over a communicator, packed into one buffer on the host; those of a device are copied there and counted."""
 
     def __init__(self, comm: Communicator, like: Any) -> None:
         self.comm = comm
@@ -81,12 +83,12 @@ class Wire:
         self.dtype = np.dtype(str(like.dtype).removeprefix("torch."))
 
     def pack(self, blocks: Sequence[Any]) -> Any:
-        """One flat buffer."""
+        """Packs blocks into one flat buffer."""
         flat = [np.ascontiguousarray(arrays.to_host(x)).reshape(-1) for x in blocks]
         return np.concatenate(flat) if flat else np.empty(0, self.dtype)
 
     def unpack(self, buffer: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        """The blocks of these shapes, where the others are."""
+        """Unpacks blocks of these shapes, to where the other blocks are."""
         xp, found, start = arrays.namespace(self.like), [], 0
         for shape in shapes:
             size = math.prod(shape)
@@ -95,24 +97,24 @@ class Wire:
         return found
 
     def sum(self, x: Any) -> Any:
-        """x added up over the ranks in their order, on every rank."""
+        """Returns x added up over the ranks in their order, on every rank."""
         (total,) = self.unpack(self.comm.allreduce(self.pack([x]), order="rank"), [tuple(x.shape)])
         return total
 
 
 def shapes_of(rank: int, size: int, b: int, a: int) -> list[tuple[int, ...]]:
-    """What rank `rank` of `size` gives to the reduced system; the blocks [top,] last, their arrows, (last, top), (next top, last)."""
+    """Returns the shapes that a rank gives to the reduced system: blocks [top,] last, their arrows, (last, top), (next top, last)."""
     own = 1 if rank == 0 else 2
     return [*[(b, b)] * own, *[(a, b)] * own, *[(b, b)] * (own - 1 + (rank + 1 < size))]
 
 
 def elements_of(rank: int, size: int, b: int, a: int) -> int:
-    """How many numbers that is."""
+    """Returns how many numbers the shapes of `shapes_of` hold."""
     return sum(math.prod(shape) for shape in shapes_of(rank, size, b, a))
 
 
 def boundary_of(blocks: list[Any], rank: int, size: int, tip: Any) -> Boundary:
-    """The same, named."""
+    """Returns these blocks as a `Boundary`."""
     own = 1 if rank == 0 else 2
     rest = blocks[2 * own :]
     coupling = rest.pop(0) if own == 2 else None
@@ -120,7 +122,7 @@ def boundary_of(blocks: list[Any], rank: int, size: int, tip: Any) -> Boundary:
 
 
 def assembled(boundaries: Sequence[Boundary], tip: Any, labels: Sequence[int]) -> Part:
-    """The boundaries of neighbouring ranks as one chain."""
+    """Returns the boundaries of neighbouring ranks as one chain."""
     xp = arrays.namespace(tip)
     lower = [x for one in boundaries for x in (one.coupling, one.out) if x is not None]
     b = boundaries[0].diagonals[0]
@@ -131,7 +133,7 @@ def assembled(boundaries: Sequence[Boundary], tip: Any, labels: Sequence[int]) -
 
 
 def cut_inverse(blocks: dict[str, Any], ranks: Sequence[int], size: int, tip: Any) -> list[Boundary]:
-    """The reverse: what each of these neighbouring ranks of `size` gets of an inverted chain."""
+    """Undoes `assembled`: returns what each of these neighbouring ranks of `size` gets of an inverted chain."""
     found, at = [], 0
     for rank in ranks:
         own = 1 if rank == 0 else 2
@@ -144,13 +146,13 @@ def cut_inverse(blocks: dict[str, Any], ranks: Sequence[int], size: int, tip: An
 
 
 def reduced_labels(bounds: Sequence[int], rank: int) -> list[int]:
-    """The blocks of the whole matrix that a rank leaves over."""
+    """Returns the blocks of the whole matrix that a rank leaves over."""
     last = bounds[rank + 1] - 1
     return [last] if rank == 0 else [bounds[rank], last]
 
 
 def reduce_system(strategy: str, comm: Communicator, own: Boundary, tip: Any, bounds: Sequence[int]) -> Reduced:
-    """Factors the reduced system; collective. `tip` is the whole matrix's, `own.tip` what this rank adds to it."""
+    """Factors the reduced system; collective. `tip` is the whole matrix's, `own.tip` is what this rank adds to it."""
     if strategy not in STRATEGIES:
         raise unknown("strategy", strategy, STRATEGIES)
     labels = [reduced_labels(bounds, rank) for rank in range(comm.size)]
@@ -289,7 +291,7 @@ class _Nested:
         tip, send = np.empty(self.a * k, self.wire.dtype), None
         if self.leads:
             (part,) = self.wire.unpack(flat, [(sum(counts) // (self.b * k), self.b, k)])
-            # Every leader holds the tip's whole right-hand side; the first alone brings it in.
+            # Every leader holds the tip's whole right-hand side, and only the first one adds it.
             x, x_t = self.factor.solve_part(part, rhs_t if self.ranks[0] == 0 else rhs_t * 0)
             send, tip = self.wire.pack([x]), self.wire.pack([x_t])
         with comm.phase("solve"):
@@ -301,7 +303,7 @@ class _Nested:
 
 
 def _places(rank: int) -> range:
-    """A rank's blocks in the reduced system."""
+    """Returns a rank's blocks in the reduced system."""
     return range(1) if rank == 0 else range(2 * rank - 1, 2 * rank + 1)
 
 

@@ -22,19 +22,19 @@ _MOST_INT32 = 2**31 - 1
 
 
 def index_type(n: int) -> np.dtype[Any]:
-    """int32 where indices below n fit, else int64."""
+    """Returns int32 where indices below n fit, else int64."""
     return np.dtype(np.int32 if n <= _MOST_INT32 else np.int64)
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type under which values of `dtype` travel."""
+    """Returns the type under which values of `dtype` travel."""
     if dtype.kind not in "biufc" or dtype.itemsize not in _CARRIERS:
         raise InputError(f"values: found {dtype}; expected numbers of at most 16 bytes")
     return _CARRIERS[dtype.itemsize]
 
 
 def triple_type(index: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A packed entry (row, column, value): 16 bytes with int32 indices and float64 values."""
+    """Returns a packed entry (row, column, value): 16 bytes with int32 indices and float64 values."""
     return np.dtype([("i", index), ("j", index), ("v", carrier(dtype))])
 
 
@@ -73,13 +73,13 @@ class Dcsc:
 
     @classmethod
     def empty(cls, shape: tuple[int, int], dtype: np.dtype[Any]) -> Dcsc:
-        """A block without entries."""
+        """Returns a block without entries."""
         index = index_type(max(shape))
         return cls(shape, np.empty(0, index), np.zeros(1, np.int64), np.empty(0, index), np.empty(0, dtype))
 
     @classmethod
     def from_csc(cls, matrix: csc_array) -> Dcsc:
-        """The block of a canonical `csc_array`; its arrays are shared where their types are right."""
+        """Returns the block of a canonical `csc_array`; its arrays are shared where their types are right."""
         shape = (int(matrix.shape[0]), int(matrix.shape[1]))
         index = index_type(max(shape))
         carrier(matrix.dtype)
@@ -88,7 +88,7 @@ class Dcsc:
         return cls(shape, jc.astype(index), cp, matrix.indices.astype(index, copy=False), np.ascontiguousarray(matrix.data))
 
     def to_csc(self) -> csc_array:
-        """The block as a `csc_array` with sorted indices; takes one pointer for every column."""
+        """Returns the block as a `csc_array` with sorted indices; takes one pointer for every column."""
         from scipy.sparse import csc_array
 
         counts = np.zeros(self.shape[1] + 1, np.int64)

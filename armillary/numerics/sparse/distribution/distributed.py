@@ -42,7 +42,7 @@ class DistributedMatrix:
 
     @property
     def blocks(self) -> Blocks:
-        """Which rows and columns are whose."""
+        """The owners of rows and columns."""
         return Blocks(*self.shape, self.grid.rows, self.grid.columns)
 
     @property
@@ -62,14 +62,14 @@ class DistributedMatrix:
 
     @property
     def nnz(self) -> int:
-        """Stored entries of the whole matrix; all ranks call."""
+        """The number of stored entries of the whole matrix; all ranks call it."""
         return int(self.comm.allreduce(np.array([self.block.nnz], np.int64))[0])
 
     @classmethod
     def from_scipy(
         cls, matrix: Any, comm: Communicator, grid: tuple[int, int] | ProcessGrid | None = None, root: int | None = None
     ) -> DistributedMatrix:
-        """A SciPy sparse matrix, dealt. Every rank gives the same one and keeps its block; with `root` that rank alone gives it.
+        """Deals a SciPy sparse matrix. Every rank gives the same one and keeps its block; with `root`, that rank alone gives it.
 
         Repeated entries are added up.
         """
@@ -102,7 +102,7 @@ class DistributedMatrix:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         threads: int = 1,
     ) -> DistributedMatrix:
-        """The matrix of entries (global row, column, value) on any ranks; those of one place are added up in the order of ranks."""
+        """Returns the matrix of entries (global row, column, value) on any ranks; those of one place are added up in the order of ranks."""
         made = process_grid(comm, grid)
         blocks = Blocks(*shape, made.rows, made.columns)
         r, c = rows // blocks.mb, cols // blocks.nb
@@ -114,7 +114,7 @@ class DistributedMatrix:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], comm: Communicator, grid: tuple[int, int] | ProcessGrid | None = None) -> DistributedMatrix:
-        """The matrix in a file: Matrix Market, a SNAP edge list (`.txt`), `.npz` or `.npy`. Of text each rank parses its range of bytes."""
+        """Reads a matrix: Matrix Market, a SNAP edge list (`.txt`), `.npz` or `.npy`. Each rank parses its range of bytes of a text."""
         from ..readers.shares import read_share
 
         fault, share = None, None
@@ -128,12 +128,12 @@ class DistributedMatrix:
         return cls.from_triples(share.rows, share.cols, share.values, shape, comm, grid)
 
     def triples(self) -> tuple[Array, Array, Array]:
-        """Global rows, global columns and values of this rank's entries."""
+        """Returns global rows, global columns and values of this rank's entries."""
         top, left = self.origin
         return self.block.ir.astype(np.int64) + top, self.block.columns.astype(np.int64) + left, self.block.num
 
     def to_scipy(self, root: int | None = 0) -> csc_array | None:
-        """The whole matrix at the root and None elsewhere; with `root=None` on every rank. Sorted indices."""
+        """Returns the whole matrix at the root and None elsewhere; with `root=None` on every rank. Sorted indices."""
         from scipy.sparse import coo_array
 
         parts: list[Any] = []
@@ -150,7 +150,7 @@ class DistributedMatrix:
         return found
 
     def as_linear_operator(self) -> LinearOperator:
-        """The matrix as SciPy's iterative solvers take it: vectors are whole on every rank, and every rank calls alike.
+        """Returns the matrix as SciPy's iterative solvers take it: vectors are whole on every rank, and every rank calls alike.
 
         Each rank multiplies its block; the parts are added along grid rows in the order of ranks and gathered along grid columns, so every
         rank has the same bits and the same solver takes the same steps everywhere.
@@ -172,7 +172,7 @@ class DistributedMatrix:
 
 
 def canonical(matrix: Any) -> csc_array:
-    """A SciPy sparse matrix as a `csc_array` with sorted indices and no repeated entries; the given one stays as it is."""
+    """Returns a SciPy sparse matrix as a `csc_array` with sorted indices and no repeated entries; the given one stays as it is."""
     from scipy.sparse import csc_array, issparse
 
     if not issparse(matrix) or len(getattr(matrix, "shape", ())) != 2:
@@ -186,12 +186,12 @@ def canonical(matrix: Any) -> csc_array:
 
 
 def imbalance(matrix: DistributedMatrix) -> float:
-    """Most entries of a rank over the mean; 1 where there are none. All ranks call."""
+    """Returns the entries of the fullest rank over the mean, or 1 if there are none. All ranks call it."""
     counts = matrix.comm.allgather(np.array([matrix.block.nnz], np.int64)).reshape(-1)
     total = int(counts.sum())
     return float(counts.max() * counts.size / total) if total else 1.0
 
 
 def _numbered(number: int) -> np.dtype[Any]:
-    """The type that NumPy gives this number."""
+    """Returns the type that NumPy gives this number."""
     return next(np.dtype(code) for code in np.typecodes["All"] if np.dtype(code).num == number)

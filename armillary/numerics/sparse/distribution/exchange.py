@@ -1,4 +1,4 @@
-"""Entries to the ranks that will own them, and a block built from those that came."""
+"""Sends entries to the ranks that will own them, and builds a block from those that came."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _LOOKUP_BITS = 12
 
 
 def exchange(comm: Communicator, triples: Array, counts: Array, came: Array, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Array:
-    """counts[r] triples to rank r, side by side in `triples`; what came, came[r] of rank r, in as many rounds as the limit asks for."""
+    """Sends counts[r] of the triples, which lie side by side, to rank r; returns what came, came[r] of it from rank r.
+
+    There are as many rounds as the limit asks for.
+    """
     if max_message_bytes < 1:
         raise InputError(f"max_message_bytes: found {max_message_bytes}; expected at least 1")
     width = triples.itemsize
@@ -43,7 +46,7 @@ def exchange(comm: Communicator, triples: Array, counts: Array, came: Array, max
 
 
 def build(triples: Array, shape: tuple[int, int], dtype: np.dtype[Any], threads: int = 1, add: bool = False) -> Dcsc:
-    """The block of local triples in any order. With `add`, entries of one place are added up in their order, else there must be none.
+    """Builds the block of local triples in any order. With `add`, entries of one place are added up in order; otherwise none may repeat.
 
     Two passes spread the triples over ranges of columns with about equally many entries, by a sampled histogram; then every range is
     sorted by itself, by counting columns and then rows inside each.
@@ -81,7 +84,7 @@ def build(triples: Array, shape: tuple[int, int], dtype: np.dtype[Any], threads:
 
 
 def _borders(triples: Array, threads: int, shift: int) -> Array:
-    """First columns of ranges with about equally many entries, as a sample of the columns has them; multiples of 2^shift."""
+    """Returns first columns of ranges with about equally many entries, as a sample of the columns has them; multiples of 2^shift."""
     buckets = _BUCKETS_PER_THREAD * threads
     if triples.size < 4 * buckets * _SAMPLES_PER_BUCKET:
         return np.zeros(1, np.int64)
@@ -92,7 +95,7 @@ def _borders(triples: Array, threads: int, shift: int) -> Array:
 
 
 def pack_triples(rows: Array, cols: Array, values: Array, index: np.dtype[Any]) -> Array:
-    """Local places and values, packed."""
+    """Returns local places and values, packed."""
     triples = np.empty(rows.size, triple_type(index, values.dtype))
     triples["i"], triples["j"], triples["v"] = rows, cols, values.view(triples.dtype["v"])
     return triples

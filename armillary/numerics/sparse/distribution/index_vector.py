@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def agree(comm: Communicator, fault: str | None) -> None:
-    """Raises the fault of the first rank that has one, on every rank: a bad input ends all of them alike."""
+    """Raises the fault of the first rank that has one on every rank, so that a bad input ends all of them alike."""
     first = int(comm.allreduce(np.array([comm.size if fault is None else comm.rank], np.int64), op=MIN)[0])
     if first == comm.size:
         return
@@ -47,7 +47,7 @@ class IndexVector:
 
     @classmethod
     def deal(cls, values: Any, comm: Communicator, n: int, what: str = "indices") -> IndexVector:
-        """This rank's chunk of a vector that every rank gives alike: an array of whole numbers, or a slice or range of 0 … n − 1."""
+        """Returns this rank's chunk of a vector that every rank gives: an array of whole numbers, or a slice or range of 0 … n − 1."""
         if isinstance(values, IndexVector):
             if values.comm.size != comm.size or values.comm.rank != comm.rank:
                 raise InputError(f"{what}: found an index vector of other ranks; expected one of the matrix's")
@@ -63,7 +63,7 @@ class IndexVector:
 
     @classmethod
     def from_chunks(cls, chunk: Any, comm: Communicator, what: str = "indices") -> IndexVector:
-        """The vector of which each rank has its own chunk already; all but the last ranks have ⌈length/p⌉ numbers."""
+        """Returns the vector of which each rank has its own chunk already; all but the last ranks have ⌈length/p⌉ numbers."""
         array = whole_numbers(chunk, what).astype(np.int64)
         length = int(comm.allreduce(np.array([array.size], np.int64))[0])
         mine = comm.local_range(length)
@@ -72,7 +72,7 @@ class IndexVector:
         return cls(comm, length, array)
 
     def outside(self, n: int, what: str) -> str | None:
-        """What is wrong with the first number of this rank's chunk that is not below n; None where all are."""
+        """Returns what is wrong with the first number of this rank's chunk that is not below n; None where all are."""
         bad = np.flatnonzero((self.chunk < 0) | (self.chunk >= n))
         if not bad.size:
             return None
@@ -81,7 +81,7 @@ class IndexVector:
 
 
 def whole_numbers(values: Any, what: str) -> Array:
-    """A one-dimensional array of whole numbers."""
+    """Returns a one-dimensional array of whole numbers."""
     array = np.asarray(values)
     if array.ndim == 1 and array.size == 0:
         return array.astype(np.int64)
@@ -93,7 +93,7 @@ def whole_numbers(values: Any, what: str) -> Array:
 
 
 def send_grouped(comm: Communicator, items: Array, destinations: Array) -> Array:
-    """Each item (a row of `items`) to its destination; what came, by sender, each sender's in its order."""
+    """Sends each item (a row of `items`) to its destination; returns what came, by sender, each sender's in its order."""
     counts, order = group(destinations, comm.size)
     came = comm.alltoall(counts)
     width = items.itemsize * int(np.prod(items.shape[1:], dtype=np.int64))
@@ -108,7 +108,7 @@ def _bytes(array: Array) -> Array:
 
 
 def along(comm: Communicator, mine: Array, lengths: Sequence[int] | None = None) -> Array:
-    """Everyone's arrays side by side, by messages: what each rank counts as sent is what it really sends."""
+    """Returns the arrays of all ranks side by side, by messages, so that each rank counts what it really sends."""
     if comm.size == 1:
         return mine
     if lengths is None:
@@ -121,18 +121,18 @@ def along(comm: Communicator, mine: Array, lengths: Sequence[int] | None = None)
 
 
 def _pieces(blocks: Blocks, grid: ProcessGrid, axis: int) -> list[int]:
-    """How many rows or columns each rank of this rank's lane answers for."""
+    """Returns how many rows or columns each rank of this rank's lane answers for."""
     places = [(grid.i, c) for c in range(blocks.pc)] if axis == 0 else [(r, grid.j) for r in range(blocks.pr)]
     return [len(blocks.answered(r, c, axis)) for r, c in places]
 
 
 def lane(grid: ProcessGrid, axis: int) -> Communicator:
-    """The ranks that need the same rows (axis 0: a grid row) or columns (axis 1: a grid column)."""
+    """Returns the ranks that need the same rows (axis 0: a grid row) or columns (axis 1: a grid column)."""
     return grid.row if axis == 0 else grid.col
 
 
 def _asked(vector: IndexVector, blocks: Blocks, axis: int, n: int) -> Array:
-    """Pairs (index, position) on the rank that answers for the index, by position."""
+    """Sends pairs (index, position) to the rank that answers for the index, by position."""
     wire = index_type(max(n, vector.length))
     pairs = np.empty((vector.chunk.size, 2), wire)
     pairs[:, 0] = vector.chunk
@@ -141,7 +141,7 @@ def _asked(vector: IndexVector, blocks: Blocks, axis: int, n: int) -> Array:
 
 
 def inverse(vectors: Sequence[IndexVector | None], blocks: Blocks, grid: ProcessGrid) -> list[Array]:
-    """For rows and columns: the new global place of each of this rank's rows and columns, when row i is wanted where vector[k] = i.
+    """Returns the new global place of each of this rank's rows and columns, when row i is wanted where vector[k] = i.
 
     None is the identity. What is no permutation is found by the rank that answers for an index that comes twice or never.
     """
@@ -192,7 +192,7 @@ class Wanted:
     pos: Array
 
     def table(self, length: int) -> Array:
-        """Which key each local row is, −1 for none: where a key is asked for at least every eighth row. Empty otherwise: bisect."""
+        """Says which key each local row is, −1 for none: where a key is asked for at least every eighth row. Empty otherwise: bisect."""
         if self.pos.size * 8 < length:
             return np.empty(0, np.int32)
         found = np.full(length, -1, np.int32)
@@ -201,7 +201,7 @@ class Wanted:
 
 
 def wanted(vector: IndexVector, blocks: Blocks, axis: int, grid: ProcessGrid, *, once: str = "") -> Wanted:
-    """Who asks for this rank's rows or columns. With `once`, the vector's name, a repeated index is refused."""
+    """Returns who asks for this rank's rows or columns. With `once`, the vector's name, a repeated index is refused."""
     n = blocks.m if axis == 0 else blocks.n
     pairs = _asked(vector, blocks, axis, n)
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -220,7 +220,9 @@ def wanted(vector: IndexVector, blocks: Blocks, axis: int, grid: ProcessGrid, *,
 
 
 def spread(vector: IndexVector, blocks: Blocks, axis: int, grid: ProcessGrid) -> Array:
-    """The numbers of the vector at the positions of this rank's rows or columns: a piece of it on every rank of a grid row or column."""
+    """Returns the numbers of the vector at the positions of this rank's rows or columns: a piece of it on every rank of a grid row or
+    column.
+    """
     positions = np.arange(vector.start, vector.start + vector.chunk.size)
     most = int(vector.comm.allreduce(np.array([vector.chunk.max(initial=0)], np.int64), op=MAX)[0])
     piece = send_grouped(vector.comm, vector.chunk.astype(index_type(most + 1)), blocks.answering(positions, axis))

@@ -1,4 +1,4 @@
-"""The loops over entries: where each goes, packing without locks, and building a block from what came.
+"""The loops over entries, which find where each goes, pack without locks, and build a block from what came.
 
 All release the GIL. Packing is two passes over contiguous parts of the columns: the first counts into a private histogram for each part,
 an exclusive sum in the order (destination, part) turns counts into private offsets, and the second writes straight into the send buffer.
@@ -19,7 +19,7 @@ _DIGIT = 11
 
 @loop
 def count_moved(jc, cp, ir, first, last, row_part, col_part, pc, histogram):
-    """Destinations of the entries of columns jc[first:last], when row i goes to grid row row_part[i] and column j to col_part[j]."""
+    """Counts destinations of the entries of columns jc[first:last], when row i goes to grid row row_part[i], column j to col_part[j]."""
     for x in range(first, last):
         column = col_part[jc[x]]
         for e in range(cp[x], cp[x + 1]):
@@ -28,7 +28,7 @@ def count_moved(jc, cp, ir, first, last, row_part, col_part, pc, histogram):
 
 @loop
 def pack_moved(jc, cp, ir, num, first, last, row_part, row_local, col_part, col_local, pc, offsets, out):
-    """Second pass of `count_moved`: local places at the destination and values, from private offsets on."""
+    """Does the second pass of `count_moved`: it writes local places at the destination and values, from private offsets on."""
     for x in range(first, last):
         column = col_part[jc[x]]
         j = col_local[jc[x]]
@@ -44,7 +44,7 @@ def pack_moved(jc, cp, ir, num, first, last, row_part, row_local, col_part, col_
 
 @loop
 def _find(keys, table, i):
-    """Which of the sorted keys is i, by table where there is one, else by bisection; -1 for none."""
+    """Says which of the sorted keys is i, by table where there is one, else by bisection; -1 for none."""
     if table.size:
         return np.int64(table[i])
     low, high = 0, keys.size
@@ -61,7 +61,7 @@ def _find(keys, table, i):
 
 @loop
 def count_wanted(cp, ir, places, wanted, first, last, keys, table, row_ptr, row_pos, col_ptr, col_pos, mb, nb, pc, histogram):
-    """Destinations of the entries that an extraction asks for: column places[x] is key wanted[x], and each may be asked for often."""
+    """Counts destinations of the entries that an extraction asks for: column places[x] is key wanted[x]; keys may repeat."""
     for x in range(first, last):
         u = wanted[x]
         for e in range(cp[places[x]], cp[places[x] + 1]):
@@ -75,7 +75,7 @@ def count_wanted(cp, ir, places, wanted, first, last, keys, table, row_ptr, row_
 
 @loop
 def pack_wanted(cp, ir, num, places, wanted, first, last, keys, table, row_ptr, row_pos, col_ptr, col_pos, mb, nb, pc, offsets, out):
-    """Second pass of `count_wanted`."""
+    """Does the second pass of `count_wanted`."""
     for x in range(first, last):
         u = wanted[x]
         for e in range(cp[places[x]], cp[places[x] + 1]):
@@ -94,7 +94,7 @@ def pack_wanted(cp, ir, num, places, wanted, first, last, keys, table, row_ptr, 
 
 @loop
 def group(parts, count):
-    """How many items each part has, and the items in the order of their parts, each part's in their own order."""
+    """Returns how many items each part has, and the items in the order of their parts, each part's in their own order."""
     counts = np.zeros(count, np.int64)
     for x in range(parts.size):
         counts[parts[x]] += 1
@@ -110,14 +110,14 @@ def group(parts, count):
 
 @loop
 def count_buckets(triples, first, last, bucket_of, shift, histogram):
-    """How many of triples[first:last] fall into each range of columns; column j is in bucket_of[j >> shift]."""
+    """Returns how many of triples[first:last] fall into each range of columns; column j is in bucket_of[j >> shift]."""
     for e in range(first, last):
         histogram[bucket_of[triples[e].j >> shift]] += 1
 
 
 @loop
 def fill_buckets(triples, first, last, bucket_of, shift, offsets, out):
-    """Second pass of `count_buckets`."""
+    """Does the second pass of `count_buckets`."""
     for e in range(first, last):
         j = triples[e].j
         bucket = bucket_of[j >> shift]
@@ -132,7 +132,7 @@ def fill_buckets(triples, first, last, bucket_of, shift, offsets, out):
 def sort_bucket(triples, first, last, low, width, ir, num):
     """Sorts the entries of columns [low, low + width) into ir and num at the same place; gives its nonempty columns and their ends.
 
-    By counting where there are not many more columns than entries, else by the radix of the columns.
+    It counts where there are not many more columns than entries, and sorts by the radix of the columns otherwise.
     """
     n = last - first
     if width <= 8 * n + 1024:
@@ -189,7 +189,7 @@ def sort_bucket(triples, first, last, low, width, ir, num):
 
 @loop
 def _rank(keys, n, e):
-    """The place of keys[e] among n different keys when they are sorted: a loop without branches, which vectorises."""
+    """Returns the place of keys[e] among n different keys when they are sorted: a loop without branches, which vectorises."""
     key = keys[e]
     rank = np.int32(0)
     for f in range(n):
@@ -199,7 +199,7 @@ def _rank(keys, n, e):
 
 @loop
 def _sort_segment(keys, values, first, last, few_keys, few_values):
-    """Stable sort of keys[first:last] with their values; nothing is done where they ascend already."""
+    """Sorts keys[first:last] stably with their values; nothing is done where they ascend already."""
     ascends = True
     for e in range(first + 1, last):
         if keys[e] < keys[e - 1]:
@@ -222,7 +222,7 @@ def _sort_segment(keys, values, first, last, few_keys, few_values):
 
 @loop
 def _radix(keys, values, first, last):
-    """Stable sort by digits of 11 bits, from the last digit on."""
+    """Sorts stably by digits of 11 bits, from the last digit on."""
     n = last - first
     most = np.int64(0)
     for e in range(first, last):
@@ -269,7 +269,7 @@ def add_repeated(cp, ir, num):
 
 @loop
 def count_merged(ajc, acp, air, bjc, bcp, bir, marked_rows, marked_cols):
-    """Columns of the merged block and entries of each: of A what is not in a marked row and column, and all of B."""
+    """Counts the columns of the merged block and the entries of each: those of A that are not in a marked row and column, and all of B."""
     room = ajc.size + bjc.size
     jc = np.empty(room, ajc.dtype)
     counts = np.zeros(room, np.int64)
@@ -304,7 +304,7 @@ def count_merged(ajc, acp, air, bjc, bcp, bir, marked_rows, marked_cols):
 
 @loop
 def fill_merged(ajc, acp, air, anum, bjc, bcp, bir, bnum, marked_rows, marked_cols, ir, num):
-    """Second pass of `count_merged`; entries of both in one place are added."""
+    """Does the second pass of `count_merged`; entries of both in one place are added."""
     x = y = at = 0
     while x < ajc.size or y < bjc.size:
         has_a = x < ajc.size and (y >= bjc.size or ajc[x] <= bjc[y])
@@ -342,7 +342,7 @@ def fill_merged(ajc, acp, air, anum, bjc, bcp, bir, bnum, marked_rows, marked_co
 
 @loop
 def take_permuted(indptr, indices, data, major, minor, first, last, out_ptr, out_indices, out_data):
-    """Rows [first, last) of a permuted compressed matrix: row k is row major[k], its column j becomes minor[j]."""
+    """Fills rows [first, last) of a permuted compressed matrix: row k is row major[k], and its column j becomes minor[j]."""
     few = np.empty(FEW, out_indices.dtype)
     no_keys, no_values = np.empty(0, np.int64), np.empty(0, out_data.dtype)
     for k in range(first, last):

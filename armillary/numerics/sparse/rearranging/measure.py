@@ -1,4 +1,4 @@
-"""One method on one piece of work, on threads against the clock or on virtual ranks in simulated time; SciPy checks the answer."""
+"""Measures one method on one piece of work, on threads or in simulated time on virtual ranks; SciPy checks the answer."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _check(found: Any, expected: Any) -> None:
 
 
 def full_blocks_alltoall(ranks: Communicator, sends: list[Array], recvs: list[Array]) -> None:
-    """All at once, without messages for empty blocks, as MPI libraries do it: both sides know the counts."""
+    """Exchanges all blocks at once, without messages for empty ones, as MPI libraries do, because both sides know the counts."""
     size, rank = ranks.size, ranks.rank
     order = [(rank + i) % size for i in range(1, size)]
     requests = [ranks.irecv(recvs[r], r) for r in reversed(order) if recvs[r].size]

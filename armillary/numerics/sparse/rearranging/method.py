@@ -1,4 +1,4 @@
-"""What every way of rearranging a distributed sparse matrix has in common."""
+"""The methods of every way to rearrange a distributed sparse matrix."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class Method(Technique):
     """
 
     def ranks(self, p: int) -> int:
-        """How many of the case's ranks it runs on; raises `NotForThisCase` where it cannot."""
+        """Returns how many of the case's ranks it runs on; raises `NotForThisCase` where it cannot."""
         return p
 
     def deal(self, matrix: csc_array, comm: Communicator) -> Any:
-        """The matrix on the ranks; every rank gives the same one."""
+        """Returns the matrix on the ranks; every rank gives the same one."""
         raise NotImplementedError
 
     def apply(self, dealt: Any, operation: Operation, batches: list[Any]) -> Any:
-        """The result of the operation, dealt; `batches` are the dealt matrices of an assignment."""
+        """Returns the result of the operation, dealt; `batches` are the dealt matrices of an assignment."""
         raise NotImplementedError
 
     def entries(self, dealt: Any) -> int:
-        """This rank's entries."""
+        """Returns the number of this rank's entries."""
         raise NotImplementedError
 
     def collect(self, dealt: Any) -> csc_array | None:
-        """The whole matrix at rank 0."""
+        """Returns the whole matrix at rank 0."""
         raise NotImplementedError
 
 
 def square(p: int) -> int:
-    """The side of the grid that sparse SUMMA needs."""
+    """Returns the side of the grid that sparse SUMMA needs."""
     side = int(np.sqrt(p) + 0.5)
     if side * side != p:
         raise NotForThisCase(f"needs a square number of ranks, not {p}")

@@ -1,6 +1,6 @@
-"""Permute, extract and assign: identify where each entry goes, exchange once, build.
+"""Permute, extract and assign identify where each entry goes, exchange once, and build.
 
-A permutation moves every entry exactly once, so it is sent exactly once: each rank works out where its entries go, one all-to-all
+A permutation moves every entry exactly once, so it is sent exactly once: each rank computes where its entries go, one all-to-all
 moves them, and each rank builds its new block from what it received. Indices follow NumPy: permute gives B[i, j] = A[rows[i], cols[j]].
 """
 
@@ -45,7 +45,7 @@ class Moves:
 
     @classmethod
     def counted(cls, block: Dcsc, rowmap: Array, colmap: Array, target: Blocks, threads: int) -> Moves:
-        """First pass: each thread counts the destinations of its part. Row i goes to global row rowmap[i], column j to colmap[j]."""
+        """Does the first pass: each thread counts the destinations of its part; row i goes to row rowmap[i], column j to colmap[j]."""
         borders = balanced(block.cp, threads)
         histograms = np.zeros((threads, target.pr * target.pc), np.int64)
         rows, cols = _split(rowmap, target.mb), _split(colmap, target.nb)
@@ -62,7 +62,7 @@ class Moves:
         return self.histograms.sum(axis=0)
 
     def packed(self) -> Array:
-        """Second pass: the send buffer, by destination."""
+        """Does the second pass; returns the send buffer, by destination."""
         block, borders = self.block, self.borders
         triples = np.empty(block.nnz, triple_type(_index(self.target), block.num.dtype))
         offsets = private_offsets(self.histograms)
@@ -76,7 +76,7 @@ class Moves:
 
 
 def _split(places: Array, size: int) -> tuple[Array, Array]:
-    """The part that each global place is in, and where in it."""
+    """Returns the part that each global place is in, and where in it."""
     part = places // size
     return part.astype(np.int32), (places - part * size).astype(index_type(size), copy=False)
 
@@ -98,12 +98,12 @@ class PermutePlan:
 
     @property
     def imbalance(self) -> float:
-        """Most entries of a rank afterwards over the mean; 1 where there are none."""
+        """The entries of the fullest rank afterwards over the mean, or 1 if there are none."""
         total = int(self.entries_per_rank.sum())
         return float(self.entries_per_rank.max() * self.entries_per_rank.size / total) if total else 1.0
 
     def apply(self) -> DistributedMatrix:
-        """Moves the entries; all ranks call."""
+        """Moves the entries; all ranks call it."""
         return _moved(self.matrix.grid, self.matrix.shape, self.moves, self.came, self.max_message_bytes)
 
 
@@ -113,7 +113,7 @@ class Permute:
     def __call__(
         self, matrix: Any, rows: Any = None, cols: Any = None, *, threads: int = 1, max_message_bytes: int = MAX_MESSAGE_BYTES
     ) -> Any:
-        """B with B[i, j] = A[rows[i], cols[j]]; None leaves that side as it is.
+        """Returns B with B[i, j] = A[rows[i], cols[j]]; None leaves that side as it is.
 
         A `DistributedMatrix` gives one on the same ranks, and all of them call; each index vector is an `IndexVector`, or an array that
         every rank gives alike. A SciPy sparse matrix gives a SciPy sparse array of its format (CSC, else CSR), with sorted indices.
@@ -127,7 +127,7 @@ class Permute:
     def plan(
         self, matrix: DistributedMatrix, rows: Any = None, cols: Any = None, *, threads: int = 1, max_message_bytes: int = MAX_MESSAGE_BYTES
     ) -> PermutePlan:
-        """What the permutation would send and leave on each rank; all ranks call, and `apply()` of it does the rest."""
+        """Returns what the permutation would send and leave on each rank; all ranks call it, and its `apply()` does the rest."""
         moves, came = self._identify(matrix, rows, cols, threads)
         comm, counts = matrix.comm, moves.counts
         width = triple_type(moves.block.ir.dtype, matrix.dtype).itemsize
@@ -152,7 +152,7 @@ permute = Permute()
 
 
 def extract(matrix: Any, rows: Any, cols: Any, *, threads: int = 1, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Any:
-    """C = A[rows][:, cols], |rows| × |cols|; indices may repeat, come in any order, or be none.
+    """Returns C = A[rows][:, cols], |rows| × |cols|; indices may repeat, come in any order, or be none.
 
     A `DistributedMatrix` gives one on the same grid, a SciPy sparse matrix a SciPy sparse array of its format.
     """
@@ -200,7 +200,7 @@ def assign(
     threads: int = 1,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> Any:
-    """A with A[rows[k], cols[l]] = B[k, l]: what B does not store becomes zero there. `accumulate="+"` adds B instead and drops nothing.
+    """Returns A with A[rows[k], cols[l]] = B[k, l]; what B does not store becomes zero. `accumulate="+"` adds B instead.
 
     B is |rows| × |cols| on the same grid (both SciPy, or both distributed). Indices may not repeat. B's values become A's type.
     """
@@ -247,7 +247,7 @@ def repartition(
     threads: int = 1,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> DistributedMatrix:
-    """The same matrix on another grid of the same ranks: every entry moves once, to where it belongs there.
+    """Returns the same matrix on another grid of the same ranks: every entry moves once, to where it belongs there.
 
     `comm` holds the same processes as the matrix's, in any order.
     """
@@ -265,7 +265,7 @@ def repartition(
 
 
 def merge(block: Dcsc, added: Dcsc, dropped_rows: Array | None, dropped_cols: Array | None) -> Dcsc:
-    """Both blocks in one, entries of one place added; of `block` without those in a dropped row and a dropped column."""
+    """Returns both blocks in one, entries of one place added; of `block` without those in a dropped row and a dropped column."""
     marked_rows, marked_cols = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
     if dropped_rows is not None and dropped_cols is not None and dropped_rows.size and dropped_cols.size:
         marked_rows, marked_cols = np.zeros(block.shape[0], np.bool_), np.zeros(block.shape[1], np.bool_)
@@ -280,7 +280,7 @@ def merge(block: Dcsc, added: Dcsc, dropped_rows: Array | None, dropped_cols: Ar
 
 
 def _both(matrix: DistributedMatrix, rows: Any, cols: Any) -> tuple[IndexVector, IndexVector]:
-    """Two index vectors whose numbers are rows and columns of the matrix."""
+    """Returns two index vectors whose numbers are rows and columns of the matrix."""
     m, n = matrix.shape
     one, two = IndexVector.deal(rows, matrix.comm, m, "rows"), IndexVector.deal(cols, matrix.comm, n, "cols")
     agree(matrix.comm, one.outside(m, "rows") or two.outside(n, "cols"))
@@ -288,7 +288,10 @@ def _both(matrix: DistributedMatrix, rows: Any, cols: Any) -> tuple[IndexVector,
 
 
 def _columns(jc: Array, keys: Array) -> tuple[Array, Array]:
-    """The nonempty columns that are asked for: their places in jc and in keys. Only requested ones are walked where these are few."""
+    """Returns the nonempty columns that are asked for: their places in jc and in keys.
+
+    Only requested ones are walked where these are few.
+    """
     if keys.size * 4 < jc.size:
         at = np.searchsorted(jc, keys)
         found = np.flatnonzero(jc[np.minimum(at, max(jc.size - 1, 0))] == keys) if jc.size else np.empty(0, np.int64)
@@ -327,7 +330,7 @@ def _exchanged(
 
 
 def _charge_identify(comm: Communicator, block: Dcsc) -> None:
-    """Two passes read rows and their new places, the second reads values and writes triples."""
+    """Charges two passes that read rows and their new places, of which the second also reads values and writes triples."""
     per_entry = 2 * 2 * block.ir.itemsize + block.num.itemsize + triple_type(block.ir.dtype, block.num.dtype).itemsize
     comm.compute(bytes=float(per_entry) * block.nnz)
 

@@ -1,4 +1,4 @@
-"""The three operations on one process, SciPy in and SciPy out: the same identify and build, with nothing to exchange."""
+"""The three operations on SciPy matrices in one process, by the same identify and build with nothing to exchange."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .threaded import balanced, each, worthwhile
 
 
 def permute(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
-    """B[i, j] = A[rows[i], cols[j]] of a SciPy sparse matrix, CSC or else CSR, with sorted indices."""
+    """Returns B[i, j] = A[rows[i], cols[j]] of a SciPy sparse matrix, CSC or else CSR, with sorted indices."""
     from scipy.sparse import csc_array, csr_array, issparse
 
     if not issparse(matrix) or len(getattr(matrix, "shape", ())) != 2:
@@ -52,7 +52,7 @@ def permute(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
 
 
 def extract(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
-    """C = A[rows][:, cols] of a SciPy sparse matrix; in CSC where A is, else CSR."""
+    """Returns C = A[rows][:, cols] of a SciPy sparse matrix; in CSC where A is, else CSR."""
     from . import operations
 
     turned, csc = _as_columns(matrix)
@@ -63,7 +63,7 @@ def extract(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
 
 
 def assign(matrix: Any, rows: Any, cols: Any, values: Any, accumulate: str | None, threads: int) -> Any:
-    """A with B written to rows × cols, of SciPy sparse matrices; in CSC where A is, else CSR."""
+    """Returns A with B written to rows × cols, of SciPy sparse matrices; in CSC where A is, else CSR."""
     from . import operations
 
     turned, csc = _as_columns(matrix)
@@ -85,7 +85,7 @@ def check_batch(rows: Any, cols: Any, values: Any) -> None:
 
 
 def _as_columns(matrix: Any) -> tuple[bool, Any]:
-    """Whether the transpose is taken, and the matrix or its transpose in compressed columns."""
+    """Says whether the transpose is taken, and the matrix or its transpose in compressed columns."""
     from scipy.sparse import issparse
 
     turned = bool(issparse(matrix)) and getattr(matrix, "format", "") != "csc" and len(getattr(matrix, "shape", ())) == 2
@@ -93,7 +93,7 @@ def _as_columns(matrix: Any) -> tuple[bool, Any]:
 
 
 def _on_one_rank(work: Any, turned: bool, *matrices: Any) -> Any:
-    """The work on one rank, which shares the arrays of what it is given; turned back where the transpose was taken."""
+    """Does the work on one rank, which shares the arrays that it is given; the result is turned back where the transpose was taken."""
     from armillary.comm import RankFailed, run
 
     def program(comm: Any) -> DistributedMatrix:
@@ -110,7 +110,7 @@ def _on_one_rank(work: Any, turned: bool, *matrices: Any) -> Any:
 
 
 def _named_back(error: InputError, turned: bool) -> InputError:
-    """The error with rows and columns as the caller named them."""
+    """Returns the error with rows and columns as the caller named them."""
     said = str(error)
     names = {"rows:": "cols:", "cols:": "rows:"}
     return InputError(names[said[:5]] + said[5:]) if turned and said[:5] in names else error
