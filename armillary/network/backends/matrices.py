@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.files import file_digest
+from armillary.files.matrices import read_sparse
 
-#: The most rows that a file may have, and the least bytes of an entry's line.
+#: The most rows that a file may have.
 _MOST_ROWS = 50_000_000
-_LEAST_BYTES_AN_ENTRY = 4
-
 
 Parts = tuple[Any, Any, Any]
 
@@ -35,33 +35,27 @@ def poisson(n: int) -> Parts:
 
 
 @lru_cache(maxsize=2)
-def matrix_market(path: str) -> Parts:
-    """Reads a symmetric matrix with a positive diagonal from a MatrixMarket file, as compressed rows."""
-    from scipy import io, sparse
+def _matrix_market(path: str, content: str) -> Parts:
+    from scipy import sparse
 
-    file = Path(path)
-    try:
-        rows, columns, entries, form, field, symmetry = io.mminfo(file)
-    except (ValueError, OSError, OverflowError, StopIteration) as error:
-        raise InputError(f"is no MatrixMarket file ({error})", where=path) from None
-    if form != "coordinate" or field not in ("real", "integer") or symmetry not in ("symmetric", "general"):
-        raise InputError(f"found a {form} {field} {symmetry} matrix; expected coordinate, real or integer, symmetric", where=path)
+    found = read_sparse(path)
+    rows, columns = found.shape
     if rows != columns or not 1 <= rows <= _MOST_ROWS:
         raise InputError(f"found {rows} x {columns}; expected a square matrix of 1 to {_MOST_ROWS} rows", where=path)
-    packed = file.suffix in (".gz", ".bz2")
-    if not packed and entries * _LEAST_BYTES_AN_ENTRY > file.stat().st_size:
-        raise InputError(f"found {entries} entries promised in {file.stat().st_size} bytes; expected a whole file", where=path)
-    try:
-        matrix = sparse.csr_array(io.mmread(file)).astype(np.float64)
-    except (ValueError, OSError, OverflowError) as error:
-        raise InputError(f"cannot be read ({error})", where=path) from None
-    matrix.sum_duplicates()
+    if found.dtype.kind == "c":
+        raise InputError("found complex numbers; expected real ones", where=path)
+    matrix = sparse.csr_array(found).astype(np.float64)
     if abs(matrix - matrix.T).max() > 1e-12 * abs(matrix).max():
         raise InputError("found a matrix that is not symmetric; expected a symmetric positive definite one", where=path)
-    if not np.isfinite(matrix.data).all() or (matrix.diagonal() <= 0).any():
+    if (matrix.diagonal() <= 0).any():
         raise InputError("found a diagonal entry that is not positive; expected a symmetric positive definite matrix", where=path)
     matrix.sort_indices()
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data
+
+
+def matrix_market(path: str) -> Parts:
+    """Reads a symmetric matrix with a positive diagonal from a MatrixMarket file, as compressed rows; again when the file changed."""
+    return _matrix_market(path, file_digest(Path(path)))
 
 
 def system(grid: int, path: str | None) -> tuple[Parts, Any]:

@@ -198,7 +198,7 @@ def _nothing(case: Case, rng: np.random.Generator) -> None:
 def _matrix(path: Path) -> np.ndarray:
     import numpy as np
 
-    from ..matrix_files import read_dense
+    from armillary.files.matrices import read_dense
 
     matrix = read_dense(path, finite=False)
     return np.ascontiguousarray(matrix, dtype=np.float64) if matrix.dtype.kind in "biuf" else matrix

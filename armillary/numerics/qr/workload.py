@@ -9,8 +9,8 @@ import numpy as np
 
 from armillary.errors import InputError, one_line, unknown
 from armillary.files import map_array
+from armillary.files.matrices import read_dense
 
-from ..matrix_files import read_dense
 from .cholqr2 import CholQr2
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from armillary.files import map_array
+from armillary.files.matrices import read_sparse
 from armillary.timing import Stopwatch
 
-from ..matrix_files import read_sparse
 from .complement.assembler import SchurAssembler
 from .feti.decomposition import Decomposition, decompose
 from .feti.meshes import grid, grid_parts, read_mesh

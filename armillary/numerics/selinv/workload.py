@@ -91,7 +91,7 @@ def read_blocks(path: Path, block: str = "auto", arrow: str = "auto") -> BlockAr
     """Reads the matrix in a file: block arrays in `.npz` (`diagonal`, `lower`, and where there is an arrow `arrow` and `tip`), or a
     sparse one (`.mtx`, `.mtx.gz`, SciPy's `.npz`), whose block size and arrow are given or found out. `block` may be sizes separated by
     commas."""
-    from ..matrix_files import read_sparse
+    from armillary.files.matrices import read_sparse
 
     if path.name.lower().endswith(".npz") and "diagonal" in (names := check_archive(path)):
         return _block_arrays(path, names)

@@ -13,8 +13,8 @@ import numpy as np
 from armillary.comm.collectives.operations import MAX
 from armillary.errors import InputError, one_line
 from armillary.files import check_readable, map_array, open_file, read_bytes
+from armillary.files.matrices import MOST_BYTES, MOST_ROWS, check_header, read_sparse
 
-from ...matrix_files import MOST_BYTES, MOST_ROWS, check_header, read_sparse
 from ..distribution.dcsc import Array
 from ..distribution.index_vector import whole_numbers
 

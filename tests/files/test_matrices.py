@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from armillary.errors import InputError
 from armillary.files import map_array
-from armillary.numerics.matrix_files import read_dense, read_matrix, read_sparse
+from armillary.files.matrices import read_dense, read_matrix, read_sparse
 
 COORDINATE = "%%MatrixMarket matrix coordinate real general\n"
 
@@ -146,3 +146,53 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=np.ones(2), b=np.ones(2))
     with pytest.raises(InputError, match="a, b"):
         read_matrix(tmp_path / "two.npz")
+
+
+FORMATS = {
+    "csr": sp.csr_array(np.array([[1.0, 0, 2], [0, 3, 0]])),
+    "csc": sp.csc_array(np.array([[1.0, 0, 2], [0, 3, 0]])),
+    "bsr": sp.bsr_array(np.kron(np.array([[1.0, 0], [0, 2]]), np.ones((2, 3))), blocksize=(2, 3)),
+    "coo": sp.coo_array(np.array([[1.0, 0, 2], [0, 3, 0]])),
+    "dia": sp.dia_array(np.diag([1.0, 2, 3]) + np.diag([4.0, 5], 1)),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_of_scipy_comes_back(form: str, tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "a.npz", FORMATS[form])
+    assert (read_sparse(tmp_path / "a.npz").toarray() == FORMATS[form].toarray()).all()
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "said"),
+    [
+        ("csr", {"indptr": [0, 2**40, 3]}, "indptr"),
+        ("csr", {"indptr": [0, 2, -1]}, "indptr"),
+        ("csr", {"indptr": [1, 2, 3]}, "indptr"),
+        ("csr", {"indptr": [0, 3]}, "indptr"),
+        ("csr", {"indices": [0, 2, 2**40]}, "outside"),
+        ("csr", {"indices": [0, -1, 1]}, "outside"),
+        ("csr", {"indices": [0.5, 1, 2]}, "whole numbers"),
+        ("csc", {"indptr": [0, 1, 2, 2**62]}, "indptr"),
+        ("csc", {"indices": [0, 1, 2]}, "outside"),
+        ("bsr", {"indptr": [0, 9, 2]}, "indptr"),
+        ("bsr", {"indices": [0, 7]}, "outside"),
+        ("bsr", {"data": np.ones((2, 0, 3))}, "blocks"),
+        ("bsr", {"data": np.ones((2, 3, 3))}, "blocks"),
+        ("coo", {"row": [0, 0, 5]}, "outside"),
+        ("coo", {"col": [0, 0]}, "entries"),
+        ("dia", {"offsets": [0, 9]}, "offsets"),
+        ("csr", {"shape": [-2, 3]}, "shape"),
+        ("csr", {"shape": [2**60, 3]}, "shape"),
+        ("csr", {"format": np.array(b"lil")}, "format"),
+        ("csr", {"format": np.array(3)}, "word"),
+    ],
+)  # fmt: skip
+def test_a_crafted_sparse_matrix_is_refused_before_a_loop_follows_it(form: str, change: dict[str, object], said: str, tmp_path: Path) -> None:
+    """In a process of its own it was a crash: SciPy follows `indptr` without looking."""
+    sp.save_npz(tmp_path / "a.npz", FORMATS[form])
+    with np.load(tmp_path / "a.npz") as archive:
+        arrays = dict(archive)
+    np.savez(tmp_path / "b.npz", **{**arrays, **{name: np.asarray(value) for name, value in change.items()}})
+    with pytest.raises(InputError, match=said):
+        read_matrix(tmp_path / "b.npz")

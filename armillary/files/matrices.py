@@ -10,6 +10,7 @@ import io
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ Array = np.ndarray[Any, Any]
 #: The largest number of rows or columns; indices take at most 8 bytes, and sums of them must fit too.
 MOST_ROWS = 1 << 48
 MOST_BYTES = 1 << 42
+#: Dimensions of SciPy's `data` array; one in the other formats.
+DIMENSIONS = {"bsr": 3, "dia": 2}
 SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
 
 
@@ -143,24 +146,74 @@ def check_header(file: IO[bytes], size: int, path: Path) -> None:
 
 
 def _npz(path: Path) -> Array | coo_array:
-    from scipy.sparse import load_npz
-
-    arrays = check_archive(path)
-    if "format" not in arrays:
-        if len(arrays) != 1:
+    names = check_archive(path)
+    if "format" not in names:
+        if len(names) != 1:
             raise InputError(
-                f"found the arrays {', '.join(sorted(arrays)) or 'none'}; expected one, or a SciPy sparse array", where=str(path)
+                f"found the arrays {', '.join(sorted(names)) or 'none'}; expected one, or a SciPy sparse array", where=str(path)
             )
-        return _numbers(read_arrays(path, arrays, limit=None)[next(iter(arrays))], str(path))
-    try:
-        matrix: Any = load_npz(path).tocoo()  # type: ignore[misc]
-        _numbers(matrix.data, str(path))
-        if any(len(axis) and not (axis.min() >= 0 and axis.max() < n) for axis, n in zip(matrix.coords, matrix.shape)):
-            raise InputError("an index lies outside the matrix", where=str(path))
-        if max(matrix.shape) > MOST_ROWS:
-            raise InputError(f"found the shape {matrix.shape}; expected at most {MOST_ROWS} rows or columns", where=str(path))
-    except InputError:
-        raise
-    except Exception as error:  # SciPy raises whatever its constructors meet: TypeError, IndexError, ValueError and more.
-        raise InputError(f"not a sparse matrix: {one_line(str(error))}", where=str(path)) from error
+        return _numbers(read_arrays(path, names, limit=None)[next(iter(names))], str(path))
+    return _sparse(read_arrays(path, limit=None), str(path))
+
+
+def _sparse(arrays: Mapping[str, Array], where: str) -> coo_array:
+    """The matrix that SciPy's `save_npz` wrote as these arrays, proved before a compiled loop of SciPy's follows an index of it."""
+    from scipy import sparse
+
+    form = _word(arrays["format"], where)
+    if form not in ("csr", "csc", "bsr", "coo", "dia"):
+        raise InputError(f'found the format "{form}"; expected csr, csc, bsr, coo or dia', where=where)
+    wanted = {"coo": ("shape", "data", "row", "col"), "dia": ("shape", "data", "offsets")}.get(form, ("shape", "data", "indices", "indptr"))
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise InputError(f"found no array {missing[0]}; expected {', '.join(wanted)}", where=where)
+    shape, data, *index = (arrays[name] for name in wanted)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not (shape.min() >= 0 and shape.max() <= MOST_ROWS):
+        raise InputError(f"found the shape {shape.tolist()[:4]}; expected two whole numbers of at most {MOST_ROWS}", where=where)
+    rows, columns = (int(n) for n in shape)
+    for name, found in zip(wanted[2:], index, strict=True):
+        if found.ndim != 1 or found.dtype.kind not in "iu":
+            raise InputError(f"{name}: found {found.ndim} dimensions of {found.dtype}; expected one of whole numbers", where=where)
+    _numbers(data, where)
+    if data.ndim != DIMENSIONS.get(form, 1):
+        raise InputError(f"data: found {data.ndim} dimensions; expected {DIMENSIONS.get(form, 1)}", where=where)
+    if form == "coo":
+        _check_indices("row", index[0], rows, len(data), where)
+        _check_indices("col", index[1], columns, len(data), where)
+        return sparse.coo_array((data, (index[0], index[1])), shape=(rows, columns))
+    if form == "dia":
+        if len(index[0]) != len(data) or len(np.unique(index[0])) != len(data) or np.any((index[0] <= -rows) | (index[0] >= columns)):
+            raise InputError("offsets: expected one for each row of data, all different and within the matrix", where=where)
+        return sparse.dia_array((data, index[0]), shape=(rows, columns)).tocoo()
+    block = data.shape[1:] if form == "bsr" else (1, 1)
+    if min(block) < 1 or rows % block[0] or columns % block[1]:
+        raise InputError(f"found blocks of {block[0]} × {block[1]} in a matrix of {rows} × {columns}", where=where)
+    across, along = (columns, rows) if form == "csc" else (rows, columns)
+    _check_pointers(index[1], across // (block[1] if form == "csc" else block[0]), len(data), where)
+    _check_indices("indices", index[0], along // (block[0] if form == "csc" else block[1]), len(data), where)
+    make: Any = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}[form]
+    matrix: coo_array = make((data, index[0], index[1]), shape=(rows, columns)).tocoo()
     return matrix
+
+
+def _word(format_: Array, where: str) -> str:
+    """The text in SciPy's `format` array, which is bytes or Unicode of no dimension."""
+    found = format_.item() if format_.ndim == 0 and format_.dtype.kind in "SU" else None
+    if found is None:
+        raise InputError("format: expected a word", where=where)
+    return found.decode("ascii", "replace") if isinstance(found, bytes) else str(found)
+
+
+def _check_indices(name: str, found: Array, limit: int, count: int, where: str) -> None:
+    if len(found) != count:
+        raise InputError(f"{name}: found {len(found)} entries; expected {count}, one for each entry of data", where=where)
+    if count and not (found.min() >= 0 and found.max() < limit):
+        raise InputError(f"{name}: an index lies outside the matrix", where=where)
+
+
+def _check_pointers(pointers: Array, lines: int, count: int, where: str) -> None:
+    if len(pointers) != lines + 1:
+        raise InputError(f"indptr: found {len(pointers)} entries; expected {lines + 1}", where=where)
+    # Compared pairwise rather than by differences, which could overflow.
+    if pointers[0] != 0 or pointers[-1] != count or np.any(pointers[1:] < pointers[:-1]):
+        raise InputError(f"indptr: expected numbers from 0 to {count} that do not decrease", where=where)
