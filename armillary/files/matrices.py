@@ -29,6 +29,8 @@ MOST_ROWS = 1 << 48
 MOST_BYTES = 1 << 42
 #: Dimensions of SciPy's `data` array; one in the other formats.
 DIMENSIONS = {"bsr": 3, "dia": 2}
+#: The bytes of a Matrix Market file: printable ASCII and white space.
+TEXT = bytes([9, 10, 13, *range(32, 127)])
 SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
 
 
@@ -97,6 +99,7 @@ def _matrix_market(path: Path) -> Array | coo_array:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         check_header(file, size, path)
+        _check_text(file, path)
         named = path
         if size != path.stat().st_size:  # It was packed.
             file.seek(0)
@@ -111,6 +114,13 @@ def _matrix_market(path: Path) -> Array | coo_array:
     if isinstance(matrix, np.ndarray):
         return matrix
     return matrix.tocoo()
+
+
+def _check_text(file: IO[bytes], path: Path) -> None:
+    """Refuses control bytes: SciPy's parser walks out of its buffer at a NUL."""
+    while piece := file.read(1 << 20):
+        if piece.translate(None, TEXT):
+            raise InputError("found bytes that are no text; expected a Matrix Market file", where=str(path))
 
 
 def check_header(file: IO[bytes], size: int, path: Path) -> None:

@@ -196,3 +196,12 @@ def test_a_crafted_sparse_matrix_is_refused_before_a_loop_follows_it(form: str, 
     np.savez(tmp_path / "b.npz", **{**arrays, **{name: np.asarray(value) for name, value in change.items()}})
     with pytest.raises(InputError, match=said):
         read_matrix(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("junk", [b"\0\0\0\0", b"\x01", b"\xff"])
+def test_bytes_that_are_no_text_are_refused(junk: bytes, tmp_path: Path) -> None:
+    """A NUL among the entries ended the process in SciPy's parser."""
+    path = tmp_path / "a.mtx"
+    path.write_bytes(COORDINATE.encode() + b"2 2 2\n1 1 4" + junk + b" 4\n2 2 1\n")
+    with pytest.raises(InputError, match="no text"):
+        read_matrix(path)
