@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +29,9 @@ MOST_ROWS = 1 << 48
 MOST_BYTES = 1 << 42
 #: Dimensions of SciPy's `data` array; one in the other formats.
 DIMENSIONS = {"bsr": 3, "dia": 2}
-#: The bytes of a Matrix Market file: printable ASCII and white space.
-TEXT = bytes([9, 10, 13, *range(32, 127)])
+#: The words of a Matrix Market entry.
+WHOLE, BLANK = rb"\d{1,18}+", rb"[ \t]++"
+NUMBER = rb"[-+]?+(?:(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?+\d++)?+|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?+|[nN][aA][nN])"
 SUFFIXES = (".mtx", ".mtx.gz", ".npz", ".npy")
 
 
@@ -99,16 +100,10 @@ def _matrix_market(path: Path) -> Array | coo_array:
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
         check_header(file, size, path)
-        _check_text(file, path)
-        named = path
-        if size != path.stat().st_size:  # It was packed.
-            file.seek(0)
-            shutil.copyfileobj(file, plain, 1 << 20)
-            plain.flush()
-            named = Path(plain.name)
+        _copy_proved(file, plain, path)
         try:
             # By name: given an open file, SciPy's reader ends the process for some malformed headers.
-            matrix = mmread(named, spmatrix=False)
+            matrix = mmread(plain.name, spmatrix=False)
         except (ValueError, OverflowError, MemoryError, OSError) as error:
             raise InputError(one_line(str(error)), where=str(path)) from error
     if isinstance(matrix, np.ndarray):
@@ -116,11 +111,48 @@ def _matrix_market(path: Path) -> Array | coo_array:
     return matrix.tocoo()
 
 
-def _check_text(file: IO[bytes], path: Path) -> None:
-    """Refuses control bytes: SciPy's parser walks out of its buffer at a NUL."""
+def _copy_proved(file: IO[bytes], plain: IO[bytes], path: Path) -> None:
+    """Copies a file line by line, each of which is proved to be an entry, a remark or empty.
+
+    SciPy's parser walks out of its buffer at a NUL, a torn or missing number, or blanks at an end without a line feed. The patterns
+    never go back (possessive quantifiers), so a block is checked in one pass.
+    """
+    file.seek(0)
+    first = file.readline(1024)
+    plain.write(first)
+    banner = [word.lower() for word in first.split()]
+    number = 1
+    while True:
+        line = file.readline(4096)
+        number += 1
+        if line.strip() and not line.startswith(b"%"):
+            plain.write(line.strip() + b"\n")
+            break
+        plain.write(b"%\n")
+    row = {b"pattern": rb"", b"complex": NUMBER + BLANK + NUMBER}.get(banner[3], NUMBER)
+    places = WHOLE + BLANK + WHOLE + (BLANK if row else rb"") if banner[2] == b"coordinate" else rb""
+    line = rb"(?:[ \t]*+" + places + row + rb"[ \t\r]*+|%[^\n]*+|[ \t\r]*+)\n"
+    lines, one = re.compile(rb"(?:" + line + rb")*+"), re.compile(line)
+    rest = b""
     while piece := file.read(1 << 20):
-        if piece.translate(None, TEXT):
-            raise InputError("found bytes that are no text; expected a Matrix Market file", where=str(path))
+        whole, cut, rest = (rest + piece).rpartition(b"\n")
+        if len(rest) > 1 << 16:
+            raise InputError("found a line of more than 64 KiB; expected an entry per line", where=str(path))
+        _check_lines(lines, one, whole + cut, number, path)
+        plain.write(whole + cut)
+        number += (whole + cut).count(b"\n")
+    _check_lines(lines, one, rest + b"\n" if rest else b"", number, path)
+    plain.write(rest.rstrip() + b"\n" if rest else b"")
+    plain.flush()
+
+
+def _check_lines(lines: re.Pattern[bytes], one: re.Pattern[bytes], block: bytes, before: int, path: Path) -> None:
+    if lines.fullmatch(block):
+        return
+    for number, line in enumerate(block.split(b"\n"), before + 1):
+        if not one.fullmatch(line + b"\n"):
+            found = one_line(line[:60].decode("ascii", "replace"))
+            raise InputError(f'line {number}: found "{found}"; expected an entry of the kind that the banner names', where=str(path))
 
 
 def check_header(file: IO[bytes], size: int, path: Path) -> None:
