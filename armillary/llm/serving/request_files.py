@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import Column, check_readable, read_head, read_json, read_json_lines, read_table
 
 from .requests import BLOCK, MOST, Requests, chained
 
-#: The longest line that is read, bytes, and the deepest JSON.
-LINE_BYTES = 1 << 20
-DEPTH = 64
+#: The bytes from which a format is recognised.
+HEAD_BYTES = 1 << 20
 #: A file with one JSON value is read whole, up to this many bytes.
 JSON_BYTES = 4 << 30
 #: Each of Mooncake's ids stands for a block of this many tokens.
@@ -37,8 +36,7 @@ def read(path: str | Path, *, kind: str | None = None, limit: int | None = None,
     that counts tokens (without one, four characters count as a token), and `filter=False` keeps very short and very long conversations.
     """
     source = Path(path)
-    if not source.is_file():
-        raise InputError("no such file", where=str(path))
+    check_readable(source)
     if limit is not None and limit < 1:
         raise InputError(f"limit: found {limit}; expected at least 1")
     kind = _sniff(source) if kind is None else kind
@@ -51,16 +49,14 @@ def read(path: str | Path, *, kind: str | None = None, limit: int | None = None,
     elif kind == "sharegpt":
         found = _from_sharegpt(source, limit, tokenizer, filter)
     else:
-        found = requests_of(bench(source, kind), limit)
+        found = requests_of(bench(source), limit)
     if not len(found):
         raise InputError("the file holds no request", where=str(path))
     return found
 
 
 def _sniff(path: Path) -> str:
-    with path.open("rb") as file:
-        head = file.read(LINE_BYTES)
-    text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
+    text = read_head(path, HEAD_BYTES).decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     first = text.split("\n", 1)[0].strip()
     for kind, columns in _CSV.items():
         if set(columns) <= {c.strip().strip('"') for c in first.split(",")}:
@@ -77,116 +73,32 @@ def _sniff(path: Path) -> str:
 
 
 def _from_csv(path: Path, kind: str, limit: int | None) -> Requests:
-    import polars as pl
-
-    columns = _CSV[kind]
-    try:
-        frame = pl.read_csv(path, infer_schema=False, n_rows=limit if limit is not None else MOST + 1)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"not a CSV file: {one_line(str(problem), 160)}", where=str(path)) from None
-    missing = [c for c in columns if c not in frame.columns]
-    if missing:
-        raise InputError(f"found the columns {', '.join(frame.columns)}; expected {', '.join(columns)}", where=str(path))
-    if len(frame) > MOST:
-        raise InputError(f"more than {MOST:,} rows; give a limit", where=str(path))
-    time, prompt, output = (columns[0], columns[1], columns[2]) if kind != "burstgpt" else (columns[0], columns[2], columns[3])
-    numbers = {name: _numbers(frame[name], path, name) for name in (prompt, output)}
-    seconds = _timestamps(frame[time], path) if kind == "azure" else _numbers(frame[time], path, time)
-    if np.any(np.diff(seconds) < 0):
-        raise InputError(f"time goes back at line {int(np.argmax(np.diff(seconds) < 0)) + 3}", where=str(path))
-    failed = numbers[output] == 0 if kind == "burstgpt" else np.zeros(len(seconds), bool)
-    for name, values in numbers.items():
-        bad = (values < 1) & ~failed if name == output or kind != "burstgpt" else (values < 1)
-        if np.any(bad):
-            line = int(np.argmax(bad)) + 2
-            raise InputError(f"line {line}: {name} is {values[line - 2]:g}; expected at least 1 token", where=str(path))
-    keep = ~failed
+    burst = kind == "burstgpt"
+    time, prompt, output = (_CSV[kind][i] for i in ((0, 2, 3) if burst else (0, 1, 2)))
+    columns = [
+        Column(time, "datetime" if kind == "azure" else "float", unit="seconds", not_decreasing=True),
+        Column(prompt, "int", unit="tokens", least=1),
+        Column(output, "int", unit="tokens", least=0 if burst else 1),
+    ]
+    table = read_table(path, columns, format="csv", first=limit, row_limit=MOST, may_be_empty=True)
+    seconds = _seconds(table[time]) if kind == "azure" else table[time]
+    # BurstGPT keeps failed requests, which have no output.
+    keep = table[output] > 0
     first = seconds[0] if len(seconds) else 0.0
-    return Requests.of((seconds - first)[keep], numbers[prompt][keep], numbers[output][keep], dropped=int(failed.sum()))
+    return Requests.of((seconds - first)[keep], table[prompt][keep], table[output][keep], dropped=int((~keep).sum()))
 
 
-def _numbers(column: Any, path: Path, name: str) -> npt.NDArray[np.float64]:
-    import polars as pl
-
-    values = column.str.strip_chars().cast(pl.Float64, strict=False)
-    bad = values.is_null() | ~values.is_finite()
-    if bad.any():
-        line = int(bad.arg_max()) + 2
-        raise InputError(f"line {line}: {name} is {one_line(str(column[line - 2]), 40)!r}; expected a number", where=str(path))
-    return np.asarray(values.to_numpy(), np.float64)
-
-
-def _timestamps(column: Any, path: Path) -> npt.NDArray[np.float64]:
-    """Seconds since the first timestamp; the traces have seven decimals, and some have the zone +00:00."""
-    import polars as pl
-
-    text = column.str.strip_chars().str.replace(r"(\+00:00|Z)$", "").str.replace("T", " ", literal=True)
-    whole = text.str.head(19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-    part = ("0" + text.str.slice(19)).cast(pl.Float64, strict=False)
-    bad = whole.is_null() | part.is_null()
-    if bad.any():
-        line = int(bad.arg_max()) + 2
-        raise InputError(
-            f"line {line}: TIMESTAMP is {one_line(str(column[line - 2]), 40)!r}; expected 2023-11-16 18:15:46.6805900", where=str(path)
-        )
-    seconds = whole.dt.epoch("s").to_numpy()
-    return np.asarray(seconds - seconds[0], np.float64) + part.to_numpy()
-
-
-def _lines(path: Path, limit: int | None) -> Iterator[tuple[int, Any]]:
-    """(line number, JSON value) of a file with one value per line."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LINE_BYTES + 1):
-            number += 1
-            if len(line) > LINE_BYTES:
-                raise InputError(f"line {number} is longer than 1 MiB", where=str(path))
-            if limit is not None and number > limit:
-                return
-            if number > MOST:
-                raise InputError(f"more than {MOST:,} lines; give a limit", where=str(path))
-            if line.strip():
-                yield number, _parse(line, path, f"line {number}: ")
-
-
-def _parse(text: bytes, path: Path, where: str = "") -> Any:
-    depth = deepest = 0
-    inside = escaped = False
-    for byte in text.translate(None, delete=_PLAIN):
-        if escaped:
-            escaped = False
-        elif inside:
-            inside, escaped = byte != 34, byte == 92
-        elif byte == 34:
-            inside = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    if deepest > DEPTH:
-        raise InputError(f"{where}JSON nested {deepest} deep; expected at most {DEPTH}", where=str(path))
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise InputError(f"{where}not JSON: {one_line(str(problem), 120)}", where=str(path)) from None
-
-
-_PLAIN = bytes(b for b in range(256) if b not in b'[]{}"\\')
-
-
-def _whole(path: Path) -> Any:
-    size = path.stat().st_size
-    if size > JSON_BYTES:
-        raise InputError(f"{size:,} bytes of JSON; expected at most {JSON_BYTES:,}", where=str(path))
-    return _parse(path.read_bytes(), path)
+def _seconds(moments: npt.NDArray[np.datetime64]) -> npt.NDArray[np.float64]:
+    """Returns the seconds since the start of the first moment's second; whole seconds are subtracted first, so that decimals survive."""
+    whole, part = np.divmod(moments.astype("datetime64[ns]").astype(np.int64), 1_000_000_000)
+    return np.asarray(whole - whole[:1], np.float64) + part / 1e9
 
 
 def _from_mooncake(path: Path, limit: int | None, block: int) -> Requests:
     if MOONCAKE_BLOCK % block:
         raise InputError(f"block: found {block}; expected a divisor of {MOONCAKE_BLOCK}, the tokens of one id of the trace")
     times, prompts, outputs, names = [], [], [], []
-    for number, row in _lines(path, limit):
+    for number, row in itertools.islice(read_json_lines(path, most=MOST), limit):
         try:
             time, prompt, output, ids = row["timestamp"], row["input_length"], row["output_length"], row["hash_ids"]
             if not (isinstance(prompt, int) and isinstance(output, int) and prompt >= 1 and output >= 1 and time >= 0):
@@ -195,10 +107,8 @@ def _from_mooncake(path: Path, limit: int | None, block: int) -> Requests:
             if chain.ndim != 1 or len(chain) > -(-prompt // MOONCAKE_BLOCK):
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"line {number}: expected timestamp (ms), input_length, output_length, hash_ids (one per {MOONCAKE_BLOCK} tokens)",
-                where=str(path),
-            ) from None
+            said = f"expected timestamp (ms), input_length, output_length, hash_ids (one per {MOONCAKE_BLOCK} tokens)"
+            raise InputError(said, where=f"{path}:{number}") from None
         times.append(time / 1e3)
         prompts.append(prompt)
         outputs.append(output)
@@ -207,7 +117,7 @@ def _from_mooncake(path: Path, limit: int | None, block: int) -> Requests:
 
 
 def _expanded(ids: npt.NDArray[np.uint64], prompt: int, block: int) -> npt.NDArray[np.uint64]:
-    """An id for every full block of `block` tokens; the blocks of one id of the trace differ by their position in it."""
+    """Returns an id for every full block of `block` tokens; the blocks of one id of the trace differ by their position in it."""
     ratio = MOONCAKE_BLOCK // block
     count = min(prompt // block, len(ids) * ratio)
     fine = np.repeat(ids, ratio)[:count] * np.uint64(ratio) + np.tile(np.arange(ratio, dtype=np.uint64), len(ids))[:count]
@@ -215,7 +125,7 @@ def _expanded(ids: npt.NDArray[np.uint64], prompt: int, block: int) -> npt.NDArr
 
 
 def _from_sharegpt(path: Path, limit: int | None, tokenizer: str | None, filtered: bool) -> Requests:
-    rows = _whole(path)
+    rows = read_json(path, limit=JSON_BYTES)
     if not isinstance(rows, list):
         raise InputError("expected a list of conversations", where=str(path))
     count = _counter(tokenizer)
@@ -254,15 +164,16 @@ def _counter(tokenizer: str | None) -> Any:
     return lambda text: len(loaded.encode(text).ids)
 
 
-def bench(path: str | Path, kind: str | None = None) -> dict[str, Any]:
-    """Reads and checks a benchmark's record (of `vllm bench serve --save-result --save-detailed`, or a line of SGLang's); its times are
-    seconds.
+def bench(path: str | Path) -> dict[str, Any]:
+    """Reads and checks a benchmark's record, whose times are seconds.
+
+    The record is that of `vllm bench serve --save-result --save-detailed`, or the first line of SGLang's.
     """
     source = Path(path)
-    if not source.is_file():
-        raise InputError("no such file", where=str(path))
-    kind = _sniff(source) if kind is None else kind
-    found = next((row for _, row in _lines_or_whole(source)), None)
+    if source.suffix == ".jsonl":
+        found = next((row for _, row in read_json_lines(source, longest=JSON_BYTES)), None)
+    else:
+        found = read_json(source, limit=JSON_BYTES)
     if not isinstance(found, dict):
         raise InputError("expected an object with input_lens and output_lens", where=str(path))
     for key in ("input_lens", "output_lens"):
@@ -275,13 +186,8 @@ def bench(path: str | Path, kind: str | None = None) -> dict[str, Any]:
     return found
 
 
-def _lines_or_whole(path: Path) -> Iterator[tuple[int, Any]]:
-    """The values of a JSONL file, or the one value of a JSON file; a benchmark's record is one long line."""
-    yield 1, _whole(path) if path.suffix != ".jsonl" else _parse(path.read_bytes().splitlines()[0], path)
-
-
 def requests_of(found: dict[str, Any] | Any, limit: int | None = None) -> Requests:
-    """The requests that a benchmark's record was made with."""
+    """Returns the requests with which a benchmark's record was made."""
     n = len(found["input_lens"])
     errors = found.get("errors") or [""] * n
     outputs = np.asarray(found["output_lens"], np.int64)

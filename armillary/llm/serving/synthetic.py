@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError, unknown
+from armillary.workloads import diurnal, gamma, lognormal, mmpp, poisson, quantiles, whole
 
 from .requests import BLOCK, Requests, chained
 
@@ -27,87 +28,23 @@ AZURE_CODE = (
     (3, 75, 147, 385, 770, 1075, 1469, 1909, 2433, 3192, 5187, 7303, 7436, 7437),
     (6, 6, 7, 8, 9, 11, 13, 16, 20, 29, 55, 90, 251, 1899),
 )
-LENGTHS = ("azure-conv", "azure-code", "sharegpt")
-
-
-def poisson(n: int, rate: float, rng: np.random.Generator) -> Floats:
-    """Independent arrivals in seconds, `rate` per second on average."""
-    return np.cumsum(rng.exponential(1.0 / _positive("rate", rate), n))
-
-
-def gamma(n: int, rate: float, cv: float, rng: np.random.Generator) -> Floats:
-    """Arrivals with gamma-distributed gaps of coefficient of variation `cv`."""
-    shape = 1.0 / _positive("cv", cv) ** 2
-    return np.cumsum(rng.gamma(shape, 1.0 / (_positive("rate", rate) * shape), n))
-
-
-def mmpp(n: int, rate: float, burst: float, on_s: float, off_s: float, rng: np.random.Generator) -> Floats:
-    """Arrivals at `rate` per second on average, `burst` times faster in bursts of `on_s` seconds, which are `off_s` apart (both
-    exponential).
-    """
-    _positive("burst", burst)
-    calm = _positive("rate", rate) * (_positive("on_s", on_s) + _positive("off_s", off_s)) / (burst * on_s + off_s)
-    out: list[Floats] = []
-    count, t, bursting = 0, 0.0, False
-    while count < n:
-        length = rng.exponential(on_s if bursting else off_s)
-        here = np.sort(rng.random(rng.poisson(length * calm * (burst if bursting else 1.0)))) * length + t
-        out.append(here)
-        count, t, bursting = count + len(here), t + length, not bursting
-    return np.concatenate(out)[:n]
-
-
-def diurnal(n: int, rate: float, swing: float, rng: np.random.Generator, day_s: float = 86400.0) -> Floats:
-    """Arrivals whose rate rises and falls once per day, rate·(1 + swing·sin), drawn by thinning."""
-    if not 0 <= swing <= 1:
-        raise InputError(f"swing: found {swing}; expected 0 to 1")
-    most, t = _positive("rate", rate) * (1 + swing), 0.0
-    out: list[float] = []
-    while len(out) < n:
-        t += rng.exponential(1.0 / most)
-        if rng.random() * most <= rate * (1 + swing * np.sin(2 * np.pi * t / day_s)):
-            out.append(t)
-    return np.array(out)
-
-
-def batch(n: int) -> Floats:
-    """All requests arrive at once."""
-    return np.zeros(n)
-
-
-def quantiles(table: Sequence[float], shares: Sequence[float], n: int, rng: np.random.Generator) -> Ints:
-    """Lengths whose distribution has the quantiles `table` at `shares`, interpolated linearly."""
-    return np.maximum(1, np.interp(rng.random(n), shares, table)).astype(np.int64)
-
-
-def lognormal(median: float, sigma: float, n: int, rng: np.random.Generator, low: int = 1, high: int = 1 << 20) -> Ints:
-    """Lengths with this median, whose logarithm has the standard deviation `sigma`, clipped to [low, high]."""
-    return np.clip(np.rint(_positive("median", median) * np.exp(sigma * rng.standard_normal(n))), low, high).astype(np.int64)
-
-
-def uniform(low: int, high: int, n: int, rng: np.random.Generator) -> Ints:
-    """Uniform lengths from low to high, both included."""
-    if not 1 <= low <= high:
-        raise InputError(f"uniform: found {low} to {high}; expected 1 or more, with the smaller number first")
-    return rng.integers(low, high + 1, n)
-
-
-def zipf(exponent: float, high: int, n: int, rng: np.random.Generator) -> Ints:
-    """Numbers from 1 to `high`, where k is k^exponent times rarer than 1."""
-    if high < 1:
-        raise InputError(f"high: found {high}; expected at least 1")
-    share = np.arange(1, high + 1) ** -float(exponent)
-    return np.minimum(np.searchsorted(np.cumsum(share / share.sum()), rng.random(n)) + 1, high).astype(np.int64)
+TABLES = {"azure-conv": AZURE_CONV, "azure-code": AZURE_CODE}
+LENGTHS = (*TABLES, "sharegpt")
 
 
 def lengths(name: str, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(prompt, output) tokens like those of a public trace: azure-conv, azure-code or sharegpt."""
+    """Draws (prompt, output) tokens like those of a public trace: azure-conv, azure-code or sharegpt."""
     if name == "sharegpt":
-        return lognormal(110, 1.4, n, rng, 4, 1024), lognormal(130, 0.95, n, rng, 4, 1024)
+        return tokens(rng, n, 110, 1.4, 4, 1024), tokens(rng, n, 130, 0.95, 4, 1024)
     if name not in LENGTHS:
         raise unknown("table of lengths", name, LENGTHS)
-    prompt, output = AZURE_CONV if name == "azure-conv" else AZURE_CODE
-    return quantiles(prompt, SHARES, n, rng), quantiles(output, SHARES, n, rng)
+    prompt, output = (np.maximum(1, quantiles(rng, n, table, SHARES)).astype(np.int64) for table in TABLES[name])
+    return prompt, output
+
+
+def tokens(rng: np.random.Generator, n: int, median: float, sigma: float, low: int, high: int) -> Ints:
+    """Draws lengths with this median, whose logarithm has the standard deviation `sigma`, clipped to [low, high]."""
+    return whole(lognormal(rng, n, median=median, sigma=sigma), low, high)
 
 
 def generate(
@@ -117,7 +54,7 @@ def generate(
     turns: int = 1, shared_prefixes: Sequence[tuple[int, float]] = (), samples: int = 1,
     block: int = BLOCK, seed: int = 0, **columns: Any,
 ) -> Requests:  # fmt: skip
-    """`n` requests from a seed.
+    """Draws `n` requests from a seed.
 
     `arrivals` is poisson, gamma (`cv`), mmpp (`burst`, `on_s`, `off_s`), diurnal (`swing`), closed (`concurrency` requests at a time, each
     `think_s` after the previous one ends) or batch. Lengths are drawn `like` a public trace, or given as `prompt` and `output` (one number
@@ -156,20 +93,20 @@ def generate(
 
 def _arrivals(name: str, n: int, rate: float, cv: float, burst: float, on_s: float, off_s: float, swing: float, rng: Any) -> Floats:
     if name == "poisson":
-        return poisson(n, rate, rng)
+        return poisson(rng, n, rate)
     if name == "gamma":
-        return gamma(n, rate, cv, rng)
+        return gamma(rng, n, rate, cv)
     if name == "mmpp":
-        return mmpp(n, rate, burst, on_s, off_s, rng)
+        return mmpp(rng, n, rate, burst=burst, on_s=on_s, off_s=off_s)
     if name == "diurnal":
-        return diurnal(n, rate, swing, rng)
+        return diurnal(rng, n, rate, swing)
     if name in ("batch", "closed"):
-        return batch(n)
+        return np.zeros(n)
     raise unknown("arrivals", name, ("poisson", "gamma", "mmpp", "diurnal", "closed", "batch"))
 
 
 def _system_prompts(n: int, shared: Sequence[tuple[int, float]], rng: Any) -> list[tuple[int, int]]:
-    """(number, tokens) of each session's system prompt; (-1, 0) for none."""
+    """Returns (number, tokens) of each session's system prompt, or (-1, 0) for none."""
     chances = [p for _, p in shared]
     if any(t < 1 for t, _ in shared) or any(p < 0 for p in chances) or sum(chances) > 1 + 1e-9:
         raise InputError("shared_prefixes: expected (tokens of at least 1, probability), with probabilities that add up to at most 1")
@@ -178,7 +115,7 @@ def _system_prompts(n: int, shared: Sequence[tuple[int, float]], rng: Any) -> li
 
 
 def _session(i: int, t: float, ask: Ints, answer: Ints, system: tuple[int, int], block: int) -> list[tuple[float, int, int, Any]]:
-    """(arrival, prompt, output, names) of each turn; the names include the output, because the next turn begins with it."""
+    """Returns (arrival, prompt, output, names) of each turn; the names include the output, because the next turn begins with it."""
     out = []
     said = system[1]
     for a, o in zip(ask.tolist(), answer.tolist(), strict=True):
@@ -190,9 +127,3 @@ def _session(i: int, t: float, ask: Ints, answer: Ints, system: tuple[int, int],
         ids[:shared] = np.arange(shared, dtype=np.uint64) + np.uint64((system[0] + 1) << 44)
         out.append((t, prompt, o, chained(ids)))
     return out
-
-
-def _positive(name: str, value: float) -> float:
-    if not value > 0 or not np.isfinite(value):
-        raise InputError(f"{name}: found {value}; expected a positive number")
-    return float(value)

@@ -14,10 +14,10 @@ from .images.policy import CachingPolicy, ImagePolicy
 
 @dataclass(frozen=True)
 class Affinity(Technique):
-    """Image requests: affinity dispatch, lru stores."""
+    """Dispatches image requests by affinity; stores are LRU."""
 
     takes = frozenset({"image"})
 
     def policy(self) -> ImagePolicy:
-        """The policy, before it is told its workers."""
+        """Returns the policy, before it is told its workers."""
         return CachingPolicy("affinity", "lru")

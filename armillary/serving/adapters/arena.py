@@ -94,15 +94,13 @@ IMAGES = {
     "images-bursts-uneven": (True, 0.5, 874), "images-bursts-few": (True, 0.3, 200), "images-bursts-many": (True, 0.3, 2000),
 }  # fmt: skip
 IMAGE_WINDOW_S = {"tiny": 400.0, "small": 3600.0, "large": 36000.0}
-
-
 #: The cases of the tiny scale: every kind of case, few of each.
 TINY = frozenset({"low-rates", "mixed-rates", "unpredictable", "vllm-8-slots", "vllm-64-slots", "images-steady", "images-bursts"})
 
 
 @adapters.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Eight mixes of adapters, the measured vLLM rows by slots, and six traces of image requests; some of each at the tiny scale."""
+    """Yields eight mixes of adapters, the measured vLLM rows by slots, and six traces of image requests; some of each at the tiny scale."""
     yield from (case for case in _cases(scale) if scale != "tiny" or case.name in TINY)
 
 
@@ -114,13 +112,8 @@ def _cases(scale: str) -> Iterator[Case]:
         name = f"vllm-{low}-slots" if low == high else f"vllm-{low}-to-{high}-slots"
         yield Case(name, _rows, {"low": low, "high": high, "most": 2 if scale == "tiny" else 64}, frozenset({"llm", "measured-rows"}))
     for name, (bursts, swing, loras) in IMAGES.items():
-        facts = {
-            "rate": IMAGE_RATE,
-            "window_s": IMAGE_WINDOW_S[scale],
-            "bursts": bursts,
-            "swing": swing,
-            "loras": loras * (5 if scale == "large" else 1),
-        }
+        facts = {"rate": IMAGE_RATE, "window_s": IMAGE_WINDOW_S[scale], "bursts": bursts, "swing": swing}
+        facts["loras"] = loras * (5 if scale == "large" else 1)
         yield Case(name, _images, facts, frozenset({"image", "served", "bursts" if bursts else "steady"}))
 
 
@@ -130,10 +123,10 @@ class Reading:
 
     kind: Literal["auto", "table", "requests", "peft", "trace", "images"] = parameter("auto", "what the file is; auto tells by its columns")
     adapters: str = parameter("128", "for a trace that names no adapters: their number, or the file of a table", file=True)
-    zipf: float = parameter(1.0, "of so many adapters, the k-th is requested k^zipf times less often than the first", range=(0, 10))
-    rank: int = parameter(16, "the rank of adapters of which the file does not state it", range=(1, 512))
+    zipf: float = parameter(1.0, "of that number of adapters, the k-th is requested k^zipf times less often than the first", range=(0, 10))
+    rank: int = parameter(16, "the rank of adapters for which the file states none", range=(1, 512))
     rate: float = parameter(0.1, "requests per second of PEFT adapters that rates.csv does not name", range=(0, 1e4))
-    limit: int = parameter(0, "reads the first so many requests; 0 reads all of them", range=(0, 2**40))
+    limit: int = parameter(0, "the number of requests to read from the beginning; 0 reads all of them", range=(0, 2**40))
     window: float = parameter(600.0, "seconds to simulate where the file has rates and no requests", range=(1, 1e6))
     model: str = parameter("llama-3.1-8b", "the base model: one that comes with Armillary, a config.json, or its folder", file=True)
     device: str = parameter("h100-64", "the GPU, by its name in the catalogue of devices")
@@ -144,7 +137,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A user's file as it was read: what it holds, the table that a trace draws adapters from, and the base model."""
+    """A user's file as it was read: its content, the table from which a trace draws adapters, and the base model."""
 
     how: Reading
     content: AdapterTable | AdapterWork | Requests | ImageTrace
@@ -154,7 +147,7 @@ class Loaded:
 
 @adapters.read(Reading, folders=True)
 def read(path: Path, how: Reading) -> Loaded:
-    """A table of adapters, requests that name them, a folder of PEFT adapters, an image trace, or a trace that `armillary.llm` reads."""
+    """Reads a table of adapters, requests that name them, PEFT adapters, an image trace, or a trace of `armillary.llm`."""
     from armillary.llm import Model
 
     from .engine.gpu_engine import GpuEngine
@@ -186,7 +179,7 @@ def read(path: Path, how: Reading) -> Loaded:
 
 @adapters.own_cases
 def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
-    """One case: images, or adapters with requests that are drawn where the file has none."""
+    """Yields one case: images, or adapters with requests, which are drawn if the file has none."""
     from .images.workload import ImageTrace
 
     if isinstance(loaded.content, ImageTrace):
@@ -198,7 +191,7 @@ def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
 
 @adapters.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Six adapters with their ranks and rates."""
+    """Returns six adapters with their ranks and rates."""
     file = folder / "adapters.csv"
     file.write_text("adapter,rank,rate_per_s\n" + "".join(f"language-{i},{8 << i % 3},{0.1 * (i + 1):.1f}\n" for i in range(6)))
     return file, {"window": "60"}
@@ -266,7 +259,7 @@ def _run_images(technique: Any, case: Case) -> Outcome:
 
 @adapters.answer
 def answer(result: Result) -> str:
-    """How many GPUs are needed and which placement needs the fewest; which dispatcher makes image requests wait least."""
+    """Says how many GPUs are needed, which placement needs the fewest, and which dispatcher makes image requests wait least."""
     said = [*_placed(result), *_dispatched(result)]
     errors = result.medians("twin-greedy", "throughput_error") if "twin-greedy" in result.techniques else {}
     if errors:
@@ -296,16 +289,14 @@ def _placed(result: Result) -> list[str]:
 
 
 def _fewest(result: Result, case: str) -> tuple[str, float, bool] | None:
-    """(technique, GPUs, whether adapters starve) of the best placement: nothing starves, then fewest GPUs, then least latency."""
+    """Returns (technique, GPUs, whether adapters starve) of the best placement by starvation, then GPUs, then latency."""
     gpus = result.on(case, "gpus") if "gpus" in result.metrics else {}
     if not gpus:
         return None
     starved = result.on(case, "starved") if "starved" in result.metrics else {}
     latency = result.on(case, "mean_latency") if "mean_latency" in result.metrics else {}
-    best = min(
-        (t for t in result.techniques if t in gpus),
-        key=lambda t: (starved.get(t, 0.0) > ALLOWED, gpus[t], latency.get(t, float("inf"))),
-    )
+    placed = [t for t in result.techniques if t in gpus]
+    best = min(placed, key=lambda t: (starved.get(t, 0.0) > ALLOWED, gpus[t], latency.get(t, float("inf"))))
     return best, gpus[best], starved.get(best, 0.0) > ALLOWED
 
 
@@ -325,7 +316,7 @@ def _dispatched(result: Result) -> list[str]:
 
 @adapters.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Latency at its quantiles, one panel per case, and the GPUs needed."""
+    """Plots quantiles of the latency, one panel per case, and the GPUs needed."""
     from armillary.figures import panels
 
     shares = {"p50_latency": "50 %", "p90_latency": "90 %", "p99_latency": "99 %"}
@@ -365,7 +356,7 @@ def _own(case: Case, rng: np.random.Generator) -> AdapterWork | ImageTrace:
 
 
 def _work(loaded: Loaded, seed: int) -> Any:
-    """The adapters and requests of a file, drawn where it does not have them; an image trace as it is."""
+    """Returns the adapters and requests of a file, drawn if it lacks them; an image trace is returned unchanged."""
     import dataclasses
 
     import numpy as np
@@ -403,7 +394,7 @@ def _images_of(path: Path, times: LoadTimes) -> ImageTrace:
 
 
 def _kind(path: Path, kind: str) -> str:
-    """What a path holds, by its columns."""
+    """Returns what a path holds, by its columns."""
     from armillary.files import read_head
 
     if kind != "auto":

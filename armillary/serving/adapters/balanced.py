@@ -18,12 +18,12 @@ from .workload import AdapterTable
 
 @dataclass(frozen=True)
 class Balanced(Placer):
-    """Equal token rates on every GPU."""
+    """Balances token rates over the GPUs."""
 
-    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
+    slots: int = parameter(0, "the most slots on a GPU; 0 gives each adapter one, as far as memory allows", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes."""
+        """Places each adapter."""
         on = engine or GpuEngine()
         order = np.argsort(-adapters.token_rate, kind="stable")
         groups = least_loaded(adapters.token_rate, order, start_gpus(adapters, on, min_gpus))

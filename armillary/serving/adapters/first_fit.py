@@ -16,10 +16,10 @@ from .workload import AdapterTable
 
 @dataclass(frozen=True)
 class FirstFit(Placer):
-    """Fills GPUs in the order of the table, by memory alone."""
+    """Fills GPUs in the order of the table and by memory alone."""
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes; told to use more GPUs, it takes fewer adapters on each."""
+        """Places each adapter; if more GPUs are required, each takes fewer adapters."""
         on = engine or GpuEngine()
         most = on.most_slots(int(adapters.rank.max()))
         if not most:

@@ -19,5 +19,5 @@ class Lru(Technique):
     takes = frozenset({"image"})
 
     def policy(self) -> ImagePolicy:
-        """The policy, before it is told its workers."""
+        """Returns the policy, before it is told its workers."""
         return CachingPolicy("least-loaded", "lru")

@@ -16,5 +16,5 @@ class Random(Technique):
     takes = frozenset({"image"})
 
     def policy(self) -> ImagePolicy:
-        """The policy, before it is told its workers."""
+        """Returns the policy, before it is told its workers."""
         return CachingPolicy("random", "fifo")

@@ -1,7 +1,7 @@
 """Rank-aware puts adapters of equal rank on the same GPU, so that slots need not be padded to a larger rank that a few adapters have.
 
-After the observation of Li et al., CaraServe: CPU-Assisted and Rank-Aware LoRA Serving, 2024, that a batch costs as its largest rank; there
-requests are routed by it, here adapters are placed by it.
+It follows the observation of Li et al., CaraServe: CPU-Assisted and Rank-Aware LoRA Serving, 2024, that a batch costs as much as its
+largest rank. They route requests by rank, whereas this technique places adapters by rank.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .workload import AdapterTable
 class RankAware(Placer):
     """GPUs are given to ranks in proportion to their token rates; a rank too small for a GPU of its own joins the next larger one."""
 
-    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
+    slots: int = parameter(0, "the most slots on a GPU; 0 gives each adapter one, as far as memory allows", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes."""
+        """Places each adapter."""
         on = engine or GpuEngine()
         n = start_gpus(adapters, on, min_gpus)
         load = adapters.token_rate

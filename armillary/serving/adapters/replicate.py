@@ -16,12 +16,12 @@ from .workload import AdapterTable
 
 @dataclass(frozen=True)
 class Replicate(Placer):
-    """All adapters everywhere; the router counts tokens."""
+    """Puts all adapters on every GPU, with a router that counts tokens."""
 
     slots: int = parameter(32, "slots on each GPU, as far as memory goes", range=(1, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Equal engines."""
+        """Returns equal engines."""
         on = engine or GpuEngine()
         every = range(len(adapters))
         one = resident(adapters, [list(every)], on, self.slots)[0]

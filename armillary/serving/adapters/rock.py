@@ -1,14 +1,14 @@
-"""ROCK: requests queue by what they need, queues go to the hardware that serves them best, adapters stay where they are worth most.
+"""ROCK queues requests by what they need, sends queues to the hardware that serves them best, and keeps adapters where they are worth most.
 
-Three layers that know little of each other. Requests form queues: online clusters of their features within one base model. Every few
-seconds a transport problem gives each queue its share of each class of device. A free worker scores the queues that have a share of
-its class by how long they wait against what is loaded already. LoRAs are kept on devices, hosts and SSDs by worth (rate times
-seconds saved, per byte), and changed only for a clear gain: that is what spares updates.
+It has three layers that know little of each other. Requests form queues, which are online clusters of their features within one base
+model. Every few seconds a transport problem gives each queue its share of each class of device. A free worker scores the queues that
+have a share of its class by their waiting time and by what is already loaded. LoRAs are kept on devices, hosts and SSDs by their worth
+(rate times seconds saved, per byte) and are replaced only for a clear gain, which saves updates.
 
 ROCK: Serving Multimodal Model in Cloud with Heterogeneous-Aware Resource Orchestration for Thousands of LoRA Adapters, IEEE CLUSTER 2025.
-Only the abstract and the data set are public: the three layers are the paper's, the features, scores, thresholds and the linear
-program are our design; and so is that a worker with no share in any waiting queue helps the others, and that it leaves a task to workers
-that hold its base model where they will be free before the model could be loaded.
+Only the abstract and the data set are public. The three layers are the paper's; the features, scores, thresholds and the linear program
+are our design. It is also our design that a worker without a share in any waiting queue helps the others, and that it leaves a task to
+workers that hold the base model if they will be free before the model could be loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from armillary.parameters import parameter
 
 from .images.policy import BASE, HOST, HOST_LORAS, LORA, REMOTE, SSD, SSD_LORAS, Decision, Load, Task, Worker
 
-#: Seconds that a LoRA costs from the remote store, SSD and host: what holding it one level higher saves is the difference.
+#: Seconds to load a LoRA from the remote store, SSD and host; the differences are what a higher level saves.
 COST_S = {REMOTE: 4.4, SSD: 1.5, HOST: 0.44}
 BASE_S = 22.7
 LEVEL_S = 30.0
@@ -36,7 +36,7 @@ MOST_QUEUES = 4
 
 
 class Worth:
-    """Requests per second of each thing, with a half-life: kept as sums that grow, so that they compare without being aged one by one."""
+    """Request rates that decay with a half-life, kept as growing sums so that they can be compared without ageing each one."""
 
     def __init__(self, half_life_s: float) -> None:
         self.half_life = half_life_s
@@ -45,7 +45,7 @@ class Worth:
         self.total = 0.0
 
     def count(self, number: int, now: float) -> None:
-        """It was asked for."""
+        """Counts a request for it."""
         power = (now - self.origin) / self.half_life
         if power > 200:
             shrink = 2.0**-power
@@ -56,21 +56,21 @@ class Worth:
         self.total += weight
 
     def score(self, number: int) -> float:
-        """In proportion to its rate, whatever the time is."""
+        """Returns a score proportional to its rate, which does not depend on the time."""
         return self.sums.get(number, 0.0)
 
     def rate(self, number: int, now: float) -> float:
-        """Requests per second."""
+        """Returns its requests per second."""
         return self.score(number) * 2.0 ** (-(now - self.origin) / self.half_life) * math.log(2) / self.half_life
 
     def all_rate(self, now: float) -> float:
-        """Requests per second of everything together."""
+        """Returns the requests per second of everything together."""
         return self.total * 2.0 ** (-(now - self.origin) / self.half_life) * math.log(2) / self.half_life
 
 
 @dataclass
 class WorthStore:
-    """Places held by worth: a newcomer replaces the least worthy only if it is worth (1 + hysteresis) times as much."""
+    """A store whose entries stay by worth: a newcomer replaces the least worthy one only if it is worth (1 + hysteresis) times as much."""
 
     capacity: int
     hysteresis: float
@@ -81,7 +81,7 @@ class WorthStore:
         return number in self.held
 
     def offer(self, number: int, worth: Worth, keep: Iterable[int] = ()) -> int | None:
-        """Takes it in if there is room or it is clearly worth more than the least worthy: what left, or None."""
+        """Accepts it if there is room or if it is clearly worth more than the least worthy entry; returns the entry that left, or None."""
         if number in self.held or self.capacity < 1:
             return None
         if len(self.held) < self.capacity:
@@ -97,21 +97,21 @@ class WorthStore:
 
 
 def _apart(a: np.ndarray, b: np.ndarray) -> float:
-    """The square of the distance of two points."""
+    """Returns the squared distance of two points."""
     way = a - b
     return float(way @ way)
 
 
 @dataclass
 class Queue:
-    """Tasks of one base model that look alike; the oldest first."""
+    """Similar tasks of one base model, oldest first."""
 
     number: int
     base: int
     centroid: npt.NDArray[np.float64]
     tasks: list[Task] = field(default_factory=list)
     empty_since: float = 0.0
-    speed: dict[str, float] = field(default_factory=dict)  # observed work a second by class of device
+    speed: dict[str, float] = field(default_factory=dict)  # observed work per second by class of device
     share: dict[str, float] = field(default_factory=dict)
 
 
@@ -120,11 +120,11 @@ class Rock(Technique):
     """The policy's parameters; `policy()` is the dispatcher itself."""
 
     takes = frozenset({"image"})
-    slo_s: float = parameter(120.0, "seconds after which a task goes first", range=(1.0, 86400.0))
+    slo_s: float = parameter(120.0, "seconds of waiting after which a task takes precedence", range=(1.0, 86400.0))
     tau: float = parameter(1.5, "distance within which a task joins a queue", range=(0.0, 100.0))
-    hysteresis: float = parameter(0.3, "by how much more a LoRA must be worth to replace another", range=(0.0, 10.0))
-    look_ahead: int = parameter(8, "oldest tasks of a queue among which the best loaded is taken", range=(1, 1024))
-    half_life_s: float = parameter(1800.0, "half-life of the rates that worth is made of", range=(1.0, 1e7))
+    hysteresis: float = parameter(0.3, "the relative gain in worth at which a LoRA replaces another", range=(0.0, 10.0))
+    look_ahead: int = parameter(8, "the number of oldest tasks of a queue from which the one with most loaded is taken", range=(1, 1024))
+    half_life_s: float = parameter(1800.0, "half-life in seconds of the rates that determine worth", range=(1.0, 1e7))
 
     claims = (
         Claim(
@@ -148,22 +148,22 @@ class Rock(Technique):
     )  # fmt: skip
 
     def policy(self) -> RockPolicy:
-        """A dispatcher without a clock, before it is told its workers."""
+        """Returns a dispatcher without a clock, which does not know its workers yet."""
         return RockPolicy(self)
 
 
 class RockPolicy:
-    """ROCK's state: queues, shares and stores. Times are the caller's."""
+    """The state of ROCK: queues, shares and stores. The caller supplies all times."""
 
     def __init__(self, how: Rock) -> None:
         self.how = how
 
     def start(self, workers: Sequence[Worker]) -> None:
-        """The workers there are; all stores are empty."""
+        """Takes the list of workers and starts with empty stores."""
         self.workers = tuple(workers)
         nodes = 1 + max(w.node for w in workers)
         eta = self.how.hysteresis
-        # One place on a device is for what passes through; a device with a single one lends it.
+        # One place on a device is for transient LoRAs; a device with a single place shares it.
         self.loras = [WorthStore(max(min(1, w.loras), w.loras - 1), eta) for w in workers]
         self.bases: list[list[int]] = [[] for _ in workers]
         self.host = [WorthStore(HOST_LORAS, eta) for _ in range(nodes)]
@@ -200,7 +200,7 @@ class RockPolicy:
         return np.asarray(np.divide(x - self.mean, sd, out=np.zeros(7), where=sd > 1e-9))
 
     def submit(self, task: Task, now: float) -> None:
-        """A task arrived: it joins the nearest queue of its base model, or begins one."""
+        """Puts an arriving task into the nearest queue of its base model, or into a new one."""
         if math.isnan(self.started):
             self.started = now
         for a in task.loras:
@@ -225,7 +225,7 @@ class RockPolicy:
     # -- hardware layer --
 
     def tick(self, now: float) -> None:
-        """Tidies the queues, matches them to the classes of device, and sees whether there is a burst."""
+        """Tidies the queues, matches them to the classes of device, and detects bursts."""
         for base, mine in self.queues.items():
             if len(mine) > 1:
                 self.queues[base] = self._merged(mine)
@@ -238,7 +238,7 @@ class RockPolicy:
             for q, row in zip(active, shares, strict=True):
                 q.share = dict(zip(names, (float(y) for y in row), strict=True))
         else:
-            # Whoever is free takes what there is: there is nothing to share out.
+            # With free workers there is nothing to share out, so each takes any task.
             for q in active:
                 q.share = {}
         self._look_for_burst(now)
@@ -259,7 +259,7 @@ class RockPolicy:
     def _look_for_burst(self, now: float) -> None:
         if now - self.started < 300 or not self.slow.total:
             return
-        # The long rate has seen only the time since the start: it is taken over that.
+        # The long-term rate covers only the time since the start, so it is taken over that.
         seen = 1.0 - 2.0 ** (-(now - self.started) / self.how.half_life_s)
         ratio = self.fast.all_rate(now) / max(1e-12, self.slow.all_rate(now) / seen)
         if ratio > 3.0:
@@ -273,7 +273,7 @@ class RockPolicy:
     # -- dispatch --
 
     def next(self, worker: int, now: float) -> Decision | None:
-        """The best task for a free worker, with what must be loaded for it."""
+        """Returns the best task for a free worker, with what must be loaded for it."""
         queue, at = self._pick(worker, now)
         if queue is None:
             return None
@@ -301,7 +301,7 @@ class RockPolicy:
                 continue
             if self.burst and not here and bases and len(q.tasks) < 5 and not late:
                 continue
-            # Late ones come before all others, and among themselves by the same score: in an overload, where all are late, the strictly
+            # Late tasks come before all others and are ordered by the same score. In an overload all are late, and strictly taking the
             # oldest would make every worker change its base model for every task.
             score = waited / self.how.slo_s + 0.5 * here + 1000.0 * late
             load_s = 0.0 if here else BASE_S
@@ -325,10 +325,10 @@ class RockPolicy:
         return best, max(range(len(ahead)), key=lambda i: (sum(a in device for a in ahead[i].loras) - len(ahead[i].loras), -i))
 
     def _left_to_others(self, worker: int, base: int, waited: float) -> bool:
-        """Whether workers that hold a base model will take its tasks sooner than this one could load it.
+        """Returns whether workers that hold a base model will take its tasks sooner than this one could load it.
 
-        One of them is idle; or this worker would have to drop another base model, each holder has at most one of the waiting tasks to
-        look forward to, and the oldest has not yet waited for as long as the load takes.
+        That is so if one of them is idle. It is also so if this worker would have to drop another base model, there is at most one waiting
+        task per holder, and the oldest has not yet waited for as long as the load takes.
         """
         holders = self.holders.get(base)
         if not holders:
@@ -341,7 +341,7 @@ class RockPolicy:
     # -- adapter layer --
 
     def most_copies(self, adapter: int, now: float) -> int:
-        """On how many devices a LoRA may be: 1 + ⌊√(its rate / the mean rate)⌋, twice that for the ten that burst most."""
+        """Returns the most devices that may hold a LoRA: 1 + ⌊√(its rate / the mean rate)⌋, twice that for the ten that burst most."""
         mean = self.slow.total / max(1, len(self.slow.sums))
         copies = 1 + int(math.sqrt(self.slow.score(adapter) / mean)) if mean > 0 else 1
         if self.burst:
@@ -385,11 +385,11 @@ class RockPolicy:
         return Decision(task, tuple(loads), tuple(gone))
 
     def _wanted(self, adapter: int) -> bool:
-        """Whether another waiting task, among the first few of its queue, needs it."""
+        """Returns whether another waiting task among the first few of its queue needs it."""
         return any(adapter in t.loras for q in self.filled.values() for t in q.tasks[: self.how.look_ahead])
 
     def done(self, worker: int, task: Task, now: float, seconds: float) -> None:
-        """A worker is done: what its class manages for such tasks is learned."""
+        """Learns, when a worker has finished a task, how fast its class serves such tasks."""
         self.idle.add(worker)
         group = self.workers[worker].group
         rate = task.steps * task.images / max(1e-9, seconds)
@@ -398,7 +398,7 @@ class RockPolicy:
 
 
 def transport(mu: npt.NDArray[np.float64], capacity: npt.NDArray[np.float64], demand: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Workers of each class for each queue: max Σ y·μ with Σ_q y ≤ capacity and Σ_g y ≤ demand, y ≥ 0 (HiGHS)."""
+    """Returns the workers of each class for each queue: max Σ y·μ with Σ_q y ≤ capacity, Σ_g y ≤ demand and y ≥ 0 (HiGHS)."""
     import scipy.sparse as sp
     from scipy.optimize import linprog
 

@@ -17,18 +17,18 @@ from .workload import AdapterTable
 
 @dataclass(frozen=True)
 class RoundRobin(Placer):
-    """Adapter i goes to GPU i modulo n; image request i to worker i modulo the workers."""
+    """Adapter i goes to GPU i modulo n, and image request i to worker i modulo the number of workers."""
 
     takes = frozenset({"llm", "image"})
-    slots: int = parameter(0, "most slots on a GPU; 0: one for each adapter, as far as memory goes", range=(0, 4096))
+    slots: int = parameter(0, "the most slots on a GPU; 0 gives each adapter one, as far as memory allows", range=(0, 4096))
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes."""
+        """Places each adapter."""
         on = engine or GpuEngine()
         n = start_gpus(adapters, on, min_gpus)
         groups = [list(range(g, len(adapters), n)) for g in range(n)]
         return Placement(adapters, resident(adapters, groups, on, self.slots), on)
 
     def policy(self) -> ImagePolicy:
-        """The image kind: requests to workers in turn, LRU caches."""
+        """Returns the policy for images, which sends requests to workers in turn and has LRU caches."""
         return CachingPolicy("round-robin", "lru")

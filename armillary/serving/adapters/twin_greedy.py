@@ -1,18 +1,16 @@
-"""Twin-greedy: fill each GPU to the peak of its throughput, as a learned twin of the engine knows it.
+"""Twin-greedy fills each GPU to the peak of its throughput, which a learned twin of the engine predicts.
 
-More adapters on a GPU process more tokens until slots take the memory that KV needs and loads hold the batch up; beyond, adapters
-starve. Where that is depends on rates, ranks and slots together. A twin of the engine answers in milliseconds, a forest distilled from it
-in microseconds; with that, adapters by decreasing token rate fill one GPU after another, each with the slots that do best.
+More adapters on a GPU process more tokens until slots take the memory that KV needs and loads delay the batch; beyond that point adapters
+starve. The point depends on rates, ranks and slots together. A twin of the engine answers in milliseconds, and a forest distilled from it
+in microseconds. With its answers, adapters by decreasing token rate fill one GPU after another, each with its best number of slots.
 
 Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, arXiv 2602.24044. Our design: the order, the doubling and
-bisecting of the sets that are tried, the repair (dissolving the GPU with least to do, swapping pairs, dealing all adapters out evenly where
-that starves nobody on as few GPUs), the split of an adapter too
-large for one GPU, and the latency objective.
+bisecting of the sets that are tried, the repair (dissolving the least loaded GPU, swapping pairs, dealing all adapters evenly if that
+starves none on as few GPUs), the split of an adapter too large for one GPU, and the latency objective.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -28,18 +26,18 @@ from .placing.placement import Gpu, Placement, Placer, least_loaded
 from .workload import AdapterTable
 
 Floats = npt.NDArray[np.float64]
-#: A set's predicted throughput may fall short of the best seen by so much and still count as not below it: what a prediction is worth.
+#: The share by which a set's predicted throughput may be below the best one seen and still count as equal, because predictions err.
 NOT_BELOW = 0.98
-#: Slots with this share of the best throughput are as good.
+#: Numbers of slots that reach this share of the best throughput count as equally good.
 AS_GOOD = 0.99
 MOST_SPLIT = 64
 
 
 class Judge(Protocol):
-    """Says what a set of adapters would come to on one GPU."""
+    """Something that predicts how a set of adapters would do on one GPU."""
 
     def judge(self, table: AdapterTable, slots: list[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """(tokens per second, starves) with each of these numbers of slots."""
+        """Returns (tokens per second, starves) for each of these numbers of slots."""
         ...
 
 
@@ -47,12 +45,12 @@ class Judge(Protocol):
 class TwinGreedy(Placer):
     """Greedy placement on a learned twin."""
 
-    model: str = parameter("llama-3.1-8b", "the base model, where the work does not say")
-    device: str = parameter("h100-64", "the GPU, where the work does not say")
+    model: str = parameter("llama-3.1-8b", "the base model, if the work does not name one")
+    device: str = parameter("h100-64", "the GPU, if the work does not name one")
     objective: Literal["gpus", "latency"] = parameter(
-        "gpus", "fewest GPUs, or on a given number (min_gpus) the smallest batch on the fullest"
+        "gpus", "whether to need the fewest GPUs, or to keep the largest batch small on a given number of them (min_gpus)"
     )
-    repair: bool = parameter(True, "try to dissolve GPUs and to swap adapters afterwards")
+    repair: bool = parameter(True, "whether to dissolve GPUs and swap adapters afterwards")
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
@@ -77,13 +75,13 @@ class TwinGreedy(Placer):
     )  # fmt: skip
 
     def judge_of(self, engine: GpuEngine) -> Judge:
-        """The learned twin of an engine."""
+        """Returns the learned twin of an engine."""
         from .engine.distilled import distilled
 
         return distilled(engine)
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes, on at least `min_gpus` GPUs (for latency: exactly as many)."""
+        """Places each adapter on at least `min_gpus` GPUs, or on exactly that many for latency."""
         on = engine or GpuEngine(self.model, self.device)
         if not on.most_slots(int(adapters.rank.max())):
             raise InputError(f"{on.name} on {on.device}: not one slot of rank {int(adapters.rank.max())} fits beside a request's KV")
@@ -93,13 +91,13 @@ class TwinGreedy(Placer):
         return packer.pack(min_gpus, self.repair)
 
     def curve(self, adapters: AdapterTable, factors: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)) -> dict[float, int]:
-        """GPUs needed if every rate were multiplied by these factors: what if traffic doubles?"""
+        """Returns the GPUs needed if every rate were multiplied by these factors, for instance if traffic doubles."""
         return {f: len(self.place(adapters.scaled(f))) for f in factors}
 
 
 @dataclass
 class Packer:
-    """A greedy packing under way: parts of adapters (an adapter, or a share of one that is split) and a judge."""
+    """The state of a greedy packing: parts of adapters (a whole adapter, or a share of one that is split) and a judge."""
 
     table: AdapterTable
     engine: GpuEngine
@@ -124,7 +122,7 @@ class Packer:
         )
 
     def best(self, parts: list[int]) -> tuple[int, float]:
-        """(slots, tokens per second) with which these would do best on one GPU without starving; 0 slots: they would starve."""
+        """Returns the (slots, tokens per second) at which these parts do best on one GPU without starving; 0 slots if they would starve."""
         key = tuple(sorted(parts))
         if key not in self._known:
             self._known[key] = self._best(list(key))
@@ -138,15 +136,15 @@ class Packer:
         tokens, starves = self.judge.judge(table, choices)
         if starves.all():
             return 0, 0.0
-        # Of slots that are as good, the most: fewer loads, and nobody waits for a slot.
+        # Among equally good numbers of slots the largest is taken, which needs fewer loads and makes nobody wait for a slot.
         good = np.where(starves, -1.0, tokens)
         at = int(np.flatnonzero(good >= AS_GOOD * good.max())[-1])
         return choices[at], float(tokens[at])
 
     def pack(self, min_gpus: int = 1, repair: bool = True) -> Placement:
-        """All adapters on as few GPUs as the judge allows, at least `min_gpus`."""
+        """Places all adapters on as few GPUs as the judge allows, but on at least `min_gpus`."""
         load = self.table.token_rate
-        # Equal rates: equal ranks together, so that a GPU's largest rank is no larger than it must be. Zero rates come last.
+        # Among equal rates, equal ranks stay together, so that a GPU's largest rank is no larger than necessary. Zero rates come last.
         order = sorted(range(len(self.table)), key=lambda a: (-load[a], -int(self.table.rank[a]), self.table.names[a]))
         left = [p for a in order for p in self._parts_of(a)]
         gpus: list[list[int]] = []
@@ -162,7 +160,7 @@ class Packer:
         return self._placed(gpus)
 
     def _dealt(self, gpus: list[list[int]], min_gpus: int) -> list[list[int]]:
-        """The same parts dealt out evenly, on as many GPUs or fewer, where nobody starves then: no GPU is left at its brim for nothing."""
+        """Deals the same parts evenly over at most as many GPUs if none starves then, so that no GPU is full without need."""
         parts = sorted((p for g in gpus for p in g), key=lambda p: (-self._load([p]), -int(self.table.rank[self.which[p]]), p))
         loads = np.zeros(len(self.which))
         loads[parts] = [self._load([p]) for p in parts]
@@ -177,7 +175,7 @@ class Packer:
         return float(sum(self.table.token_rate[self.which[p]] * self.share[p] for p in parts))
 
     def _parts_of(self, adapter: int) -> list[int]:
-        """The adapter, or equal shares of it where one GPU would starve it."""
+        """Returns the adapter as one part, or as equal shares if one GPU would starve it."""
         for ways in range(1, MOST_SPLIT + 1):
             parts = [self._part(adapter, 1.0 / ways)] if ways == 1 else [self._part(adapter, 1.0 / ways) for _ in range(ways)]
             if self.table.rate[adapter] == 0 or self.best(parts[:1])[0]:
@@ -187,7 +185,7 @@ class Packer:
         raise InputError(f'adapter "{self.table.names[adapter]}" would starve even on {MOST_SPLIT} GPUs of its own')
 
     def _fill(self, left: list[int], fair: float, last: bool) -> int:
-        """How many of those left go on the next GPU: 1, 2, 4, … while they do not starve and throughput does not fall, then bisect."""
+        """Returns how many parts go on the next GPU, by doubling while nothing starves and throughput does not fall, then bisecting."""
         limit = len(left)
         if np.isfinite(fair) and not last:
             loads = np.cumsum([self._load([p]) for p in left])
@@ -222,7 +220,7 @@ class Packer:
         return len({self.which[p] for p in parts}) == len(parts) and (self._load(parts) == 0.0 or self.best(parts)[0] > 0)
 
     def _dissolve(self, gpus: list[list[int]], min_gpus: int) -> None:
-        """Empties the GPU with least to do into the others while that works, swapping pairs with the next where it does not at once."""
+        """Empties the least loaded GPU into the others while that works, and swaps pairs with the next GPU where it does not at once."""
         swaps = 8
         while len(gpus) > max(1, min_gpus):
             gpus.sort(key=self._load, reverse=True)
@@ -244,7 +242,7 @@ class Packer:
         return others
 
     def _swapped(self, gpus: list[list[int]]) -> bool:
-        """Swaps one adapter of the GPU with least to do against a smaller one of the next, if neither starves then."""
+        """Swaps one adapter of the least loaded GPU for a smaller one of the next GPU, if neither starves then."""
         small, large = gpus[-1], gpus[-2]
         for mine in sorted(small, key=lambda p: -self._load([p]))[:4]:
             for theirs in sorted(large, key=lambda p: self._load([p]))[:4]:
@@ -266,7 +264,7 @@ class Packer:
         return Placement(self.table, tuple(out), self.engine, notes=tuple(self.notes))
 
     def spread(self, gpus: int) -> Placement:
-        """All adapters on exactly so many GPUs, so that the largest predicted batch is smallest: what a request waits for at each token."""
+        """Places all adapters on exactly `gpus` GPUs and minimises the largest predicted batch, for which a request waits at each token."""
         if gpus < 1:
             raise InputError(f"min_gpus: found {gpus}; expected at least 1")
         m = self.engine.twin_model()
@@ -275,7 +273,7 @@ class Packer:
         out, into = np.zeros(gpus), np.zeros(gpus)
 
         def batch(o: Any, i: Any, a: Any) -> Any:
-            """Running requests where iterations last as long as they make them: B = o·(c0 + c1·B + c2·A + c3·A·B) + …, o in 1/ms."""
+            """Returns the steady number of running requests, B = o·(c0 + c1·B + c2·A + c3·A·B) + …, with o in 1/ms."""
             o, i = o / 1e3, i / 1e3
             room = 1.0 - o * (m.c1 + m.c3 * a) - m.c4 * i
             return np.where(room > 1e-6, o * (m.c0 + m.c2 * a) / np.maximum(room, 1e-6), 1e9 * (1 + o))
@@ -288,7 +286,3 @@ class Packer:
             into[g] += prompts[a]
         return self._placed([g for g in groups if g])
 
-
-def lower_bound(adapters: AdapterTable, peak: Callable[[], float]) -> int:
-    """GPUs that the offered tokens need at the least, at one GPU's best throughput."""
-    return max(1, int(np.ceil(float(adapters.token_rate.sum()) / peak())))

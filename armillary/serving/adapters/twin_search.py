@@ -18,11 +18,11 @@ from .twin_greedy import Judge, TwinGreedy
 
 @dataclass(frozen=True)
 class TwinSearch(TwinGreedy):
-    """Greedy placement on the twin itself."""
+    """Places greedily with the twin itself as judge."""
 
     claims: ClassVar[tuple[Claim, ...]] = ()
     window_s: float = parameter(600.0, "simulated seconds of each question to the twin", range=(30.0, 36000.0))
 
     def judge_of(self, engine: GpuEngine) -> Judge:
-        """The twin."""
+        """Returns the twin."""
         return Asked(engine, self.window_s)

@@ -1,4 +1,4 @@
-"""Adapters and the requests for them: tables, request files, folders of PEFT adapters, traces without adapters, and work from a seed."""
+"""Adapters and the requests for them, from tables, request files, folders of PEFT adapters, traces without adapters, or a seed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError, one_line
+from armillary.workloads import draw, spread, whole
 
 if TYPE_CHECKING:
     from armillary.llm import Model, Requests
@@ -29,7 +30,7 @@ RANKS = (8, 16, 32)
 
 @dataclass(frozen=True)
 class AdapterTable:
-    """Adapters by number: name, rank, requests per second, mean prompt and output tokens; `base` is the model they were made for."""
+    """Adapters by number, with name, rank, requests per second, mean prompt and output tokens; `base` is the model they were made for."""
 
     names: tuple[str, ...]
     rank: Ints
@@ -47,7 +48,7 @@ class AdapterTable:
         cls, rank: Any, rate: Any, *, names: Sequence[str] | None = None, prompt: Any = PROMPT_MEAN, output: Any = OUTPUT_MEAN,
         base: str = "", size: Any = None, where: str | None = None,
     ) -> AdapterTable:  # fmt: skip
-        """A table from arrays or numbers, checked."""
+        """Checks arrays or numbers and makes a table of them."""
         rates = np.atleast_1d(np.asarray(rate, float))
         n = len(rates)
         names = tuple(f"adapter-{i}" for i in range(n)) if names is None else tuple(names)
@@ -57,7 +58,7 @@ class AdapterTable:
             raise InputError(f"found {len(names)} names and {n} rates; expected as many", where=where)
         if len(set(names)) != n:
             twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InputError(f'adapter "{one_line(twice, 60)}" stands there twice; expected each name once', where=where)
+            raise InputError(f'adapter "{one_line(twice, 60)}" is there twice; expected each name once', where=where)
         ranks = np.broadcast_to(np.asarray(rank, float), (n,))
         for i in np.flatnonzero(~((ranks >= 1) & (ranks <= MOST_RANK) & (ranks == np.floor(ranks))))[:1]:
             found = f'adapter "{one_line(names[i], 60)}": rank {ranks[i]:g}'
@@ -74,17 +75,17 @@ class AdapterTable:
 
     @property
     def token_rate(self) -> Floats:
-        """Prompt and output tokens per second that each adapter is asked for."""
+        """The prompt and output tokens per second requested from each adapter."""
         return np.asarray(self.rate * (self.prompt + self.output))
 
     def scaled(self, factor: float) -> AdapterTable:
-        """The same adapters with every rate times `factor`."""
+        """Returns the same adapters with every rate times `factor`."""
         if not (math.isfinite(factor) and factor >= 0):
             raise InputError(f"factor: found {factor}; expected 0 or more")
         return replace(self, rate=self.rate * factor)
 
     def take(self, chosen: Sequence[int] | Ints) -> AdapterTable:
-        """Some of the adapters, in this order."""
+        """Returns some of the adapters, in this order."""
         index = np.asarray(chosen, np.int64)
         return replace(
             self, names=tuple(self.names[i] for i in index), rank=self.rank[index], rate=self.rate[index], prompt=self.prompt[index],
@@ -94,7 +95,7 @@ class AdapterTable:
 
 @dataclass(frozen=True)
 class AdapterWork:
-    """Requests over a window for the adapters of a table, as the engines will meet them; `notes` say what was assumed."""
+    """Requests over a window for the adapters of a table; `notes` say what was assumed."""
 
     adapters: AdapterTable
     requests: Requests
@@ -108,10 +109,10 @@ def synthetic(
     n: int, rates: Sequence[float], window_s: float, rng: np.random.Generator, *, ranks: Sequence[int] = RANKS, unpredictable: bool = False,
     model: str = "llama-3.1-8b", device: str = "h100-64",
 ) -> AdapterWork:  # fmt: skip
-    """Adapters with ranks and rates in equal shares, Poisson arrivals, ShareGPT's lengths.
+    """Draws adapters with ranks and rates in equal shares, Poisson arrivals, and ShareGPT's lengths.
 
-    `unpredictable`: every five minutes each adapter's rate is drawn anew, by a factor from 1/4 to 4 (log-uniform), and about a third of
-    the time it is silent.
+    If `unpredictable`, each adapter's rate is multiplied every five minutes by a factor from 1/4 to 4 (log-uniform), and about a third
+    of the time it is silent.
     """
     order = rng.permutation(n)
     table = AdapterTable.of(np.resize(np.asarray(ranks), n)[order], np.resize(np.asarray(rates, float), n)[rng.permutation(n)])
@@ -122,7 +123,7 @@ PERIOD_S = 300.0
 
 
 def requests_for(table: AdapterTable, window_s: float, rng: np.random.Generator, *, unpredictable: bool = False) -> Requests:
-    """Poisson requests at the table's rates for `window_s` seconds; lengths of ShareGPT's shape at each adapter's means."""
+    """Draws Poisson requests at the table's rates for `window_s` seconds, with ShareGPT's lengths scaled to each adapter's means."""
     from armillary.llm import Requests
 
     periods = max(1, math.ceil(window_s / PERIOD_S)) if unpredictable else 1
@@ -133,33 +134,26 @@ def requests_for(table: AdapterTable, window_s: float, rng: np.random.Generator,
     expected = float((factor * table.rate).sum() * length)
     if expected > MOST_ROWS:
         raise InputError(f"rates: {expected:,.0f} requests in {window_s:g} s; expected at most {MOST_ROWS:,}")
-    counts = rng.poisson(factor * table.rate * length)
-    period, adapter = np.nonzero(counts)
-    period, adapter = np.repeat(period, counts[period, adapter]), np.repeat(adapter, counts[period, adapter])
-    arrival = (period + rng.random(len(period))) * length
+    arrival, adapter = spread(rng, rng.poisson(factor * table.rate * length), length)
     prompt, output = drawn_lengths(table, adapter, rng)
     return Requests.of(arrival, prompt, output, adapter=adapter)
 
 
 def drawn_lengths(table: AdapterTable, adapter: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(prompt, output) tokens of requests for these adapters: ShareGPT's shape, scaled to each adapter's means."""
+    """Draws (prompt, output) tokens of requests for these adapters, with ShareGPT's shape scaled to each adapter's means."""
     from armillary.llm.serving.synthetic import lengths
 
     prompt, output = lengths("sharegpt", len(adapter), rng)
-    scale = table.prompt[adapter] / PROMPT_MEAN, table.output[adapter] / OUTPUT_MEAN
-    return (
-        np.maximum(1, np.rint(prompt * scale[0])).astype(np.int64),
-        np.maximum(1, np.rint(output * scale[1])).astype(np.int64),
-    )
+    return whole(prompt * (table.prompt[adapter] / PROMPT_MEAN), 1), whole(output * (table.output[adapter] / OUTPUT_MEAN), 1)
 
 
 def with_adapters(
     requests: Requests, rng: np.random.Generator, *, table: AdapterTable | None = None, count: int = 128, exponent: float = 1.0,
     ranks: Sequence[int] = RANKS,
 ) -> AdapterWork:  # fmt: skip
-    """A trace that names no adapters: each request draws one, in the table's shares of requests or the k-th k^exponent times rarer.
+    """Draws an adapter for each request of a trace that names none, in the table's shares, or with the k-th k^exponent times rarer.
 
-    Ranks go round over `ranks`. What was assumed stands in the work's notes.
+    Ranks cycle through `ranks`. The work's notes say what was assumed.
     """
     n = len(requests)
     window = float(requests.arrival_s[-1]) or 1.0
@@ -167,20 +161,15 @@ def with_adapters(
         if not table.rate.sum() > 0:
             raise InputError("rate_per_s: found only zeros; expected an adapter that is asked for")
         share, rank, names = table.rate / table.rate.sum(), table.rank, table.names
-        note = (
-            f"the trace names no adapters: requests were spread over the {len(share)} adapters of the table, in the shares of their rates"
-        )
+        note = f"the trace names no adapters; requests were spread over the {len(share)} adapters of the table in the shares of their rates"
     else:
         if not 1 <= count <= MOST_ADAPTERS:
             raise InputError(f"adapters: found {count}; expected 1 to {MOST_ADAPTERS:,}")
         share = np.arange(1, count + 1) ** -float(exponent)
         share, rank, names = share / share.sum(), np.resize(np.asarray(ranks), count), tuple(f"adapter-{i}" for i in range(count))
-        note = (
-            f"the trace names no adapters: each request drew one of {count}, the k-th asked for k^{exponent:g} times less often "
-            "than the first, "
-            f"ranks {'/'.join(map(str, ranks))} in turn"
-        )
-    adapter = np.minimum(np.searchsorted(np.cumsum(share), rng.random(n)), len(share) - 1)
+        note = f"the trace names no adapters; each request drew one of {count}, the k-th k^{exponent:g} times less often than the first, "
+        note += f"with ranks {'/'.join(map(str, ranks))} in turn"
+    adapter = draw(rng, np.cumsum(share), n, side="left")
     seen = np.bincount(adapter, minlength=len(share))
     means = [np.bincount(adapter, x, len(share)) / np.maximum(1, seen) for x in (requests.prompt, requests.output)]
     means = [np.where(seen > 0, m, x.mean()) for m, x in zip(means, (requests.prompt, requests.output), strict=True)]

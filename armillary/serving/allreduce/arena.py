@@ -26,33 +26,12 @@ allreduce = Arena(
     "serving/allreduce",
     question="My tensor-parallel groups span servers: which all-reduce meets the latency bounds at the highest load, on which placement?",
     metrics=[
-        Metric(
-            "max_rate",
-            unit="1/s",
-            better="higher",
-            kind="simulated",
-            on=_SERVING,
-            doc="the most requests per second of which 90 % meet both bounds",
-        ),
-        Metric("ttft_p90", unit="s", better="lower", kind="simulated", on=_SERVING, doc="time to the first token at the case's own rate"),
-        Metric("tpot_p90", unit="s", better="lower", kind="simulated", on=_SERVING, doc="time per further token at the case's own rate"),
-        Metric(
-            "sync_share",
-            better="lower",
-            kind="simulated",
-            scale="difference",
-            on=_SERVING,
-            doc="share of the iterations' time that collectives take",
-        ),
-        Metric("allreduce_us", unit="us", better="lower", kind="simulated", on=_COLLECTIVE, doc="one all-reduce on the event loop"),
-        Metric(
-            "allreduce_model_us",
-            unit="us",
-            better="lower",
-            kind="modelled",
-            on=_COLLECTIVE,
-            doc="the same by formula, without other traffic",
-        ),
+        Metric("max_rate", unit="1/s", better="higher", on=_SERVING, doc="the most requests per second of which 90 % meet both bounds"),
+        Metric("ttft_p90", unit="s", on=_SERVING, doc="time to the first token at the case's own rate"),
+        Metric("tpot_p90", unit="s", on=_SERVING, doc="time per further token at the case's own rate"),
+        Metric("sync_share", scale="difference", on=_SERVING, doc="share of the iterations' time that collectives take"),
+        Metric("allreduce_us", unit="us", on=_COLLECTIVE, doc="one all-reduce on the event loop"),
+        Metric("allreduce_model_us", unit="us", kind="modelled", on=_COLLECTIVE, doc="the same by formula, without other traffic"),
     ],
     techniques={
         "heroserve": ".heroserve:HeroServe",
@@ -73,32 +52,24 @@ allreduce = Arena(
         Constant("bounds", "2.5/0.15 (66B, 70B), 4/0.2 (175B), 15 s for summaries", "s", "DistServe, OSDI 2024, table 1"),
         Constant("bursts", "half a link, 10 on, 40 off", "ms", "the arena's built-in case, with exponential times"),
         Constant("tenant", 384, "slots", "ours: a tenant takes three quarters of a switch while it bursts"),
-        Constant(
-            "own rate",
-            0.5,
-            "",
-            "latencies are compared at this share of the rate that the planner expects of hierarchical all-reduces; ours",
-        ),
+        Constant("own rate", 0.5, "", "latencies are compared at this share of the planner's rate with hierarchical all-reduces; ours"),
         Constant("fallback", 500, "us", "the longest wait for slots before the ring is taken; ours"),
     ],
 )
 
-#: Model, kind of request, how many where a placement is to be found and where one is given (eight times the bound on the first token
-#: and more, at the rates that hold), and a placement that spans servers: prefill and decode as (TP, PP, instances).
+#: Model, kind of request, the number of requests if a placement is to be found and if one is given (at least eight times the bound on
+#: the first token at the rates that hold), and a placement that spans servers: prefill and decode as (TP, PP, instances).
 MODELS: dict[str, tuple[str, str, tuple[int, int], tuple[tuple[int, int, int], tuple[int, int, int]]]] = {
     "llama-2-70b-chat": ("llama-2-70b", "chat", (2400, 1200), ((16, 1, 1), (8, 1, 1))),
     "opt-66b-summary": ("opt-66b", "summary", (2000, 800), ((8, 1, 2), (8, 1, 1))),
     "opt-175b-chat": ("opt-175b", "chat", (1200, 600), ((16, 1, 1), (8, 1, 1))),
 }
-#: Name, share of a link in a burst, slots that a tenant takes.
+#: The share of a link in a burst, and the slots that a tenant takes.
 TRAFFIC = {"calm": (0.0, 0), "bursts": (0.5, 0), "tenants": (0.5, 384)}
-#: Of those requests; candidates that planning simulates, and for how many seconds.
-SHARE, BEST, PLAN_S = (
-    {"tiny": 0.05, "small": 1.0, "large": 5.0},
-    {"tiny": 2, "small": 10, "large": 10},
-    {"tiny": 2.0, "small": 30.0, "large": 60.0},
-)
-#: Bytes of one all-reduce, and how often it is done.
+#: The share of those requests, the candidates that planning simulates, and the seconds of each simulation, by scale.
+SHARE, BEST = {"tiny": 0.05, "small": 1.0, "large": 5.0}, {"tiny": 2, "small": 10, "large": 10}
+PLAN_S = {"tiny": 2.0, "small": 30.0, "large": 60.0}
+#: Bytes of one all-reduce, and the number of repetitions by scale.
 SIZES = {"16KiB": 16 << 10, "256KiB": 256 << 10, "16MiB": 16 << 20}
 TIMES = {"tiny": 4, "small": 60, "large": 600}
 #: Rates within this factor of each other count as the same.
@@ -109,7 +80,7 @@ TINY = ("opt-66b-summary-planned-calm", "opt-175b-chat-spanning-bursts", "llama-
 
 @allreduce.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """Three models with a placement to find or with one that spans servers, calm or under bursts; and single all-reduces."""
+    """Yields three models with a placement to find or with one that spans servers, calm or under bursts, and single all-reduces."""
     for name, (model, like, counts, placed) in MODELS.items():
         for traffic, (share, slots) in TRAFFIC.items():
             for kind, given, count in (("planned", None, counts[0]), ("spanning", placed, counts[1])):
@@ -129,7 +100,7 @@ def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a trace of requests is read, and what serves it within which bounds."""
+    """How a trace of requests is read, the servers that serve it, and the bounds."""
 
     model: str = parameter("llama-2-70b", "a model that comes with Armillary, a config.json, or a folder that holds one", file=True)
     machine: str = parameter("ina-6x2", "a cluster whose servers hold GPUs: a preset or a file", file=True)
@@ -142,13 +113,13 @@ class Reading:
     plan_s: float = parameter(60.0, "simulated seconds per candidate placement", range=(1, 3600))
 
     def validate(self) -> None:
-        """A placement has both kinds of instance."""
+        """Raises InputError unless a placement has both kinds of instance."""
         if bool(self.prefill) != bool(self.decode):
             raise InputError("--prefill and --decode: expected both or neither")
         self.placed()
 
     def placed(self) -> tuple[Fleet, Fleet] | None:
-        """The prefill and decode instances that are given, or None."""
+        """Returns the prefill and decode instances that are given, or None."""
         from .planning.placement import Fleet
 
         if not self.prefill:
@@ -158,7 +129,7 @@ class Reading:
 
 @allreduce.read(Reading)
 def read(path: Path, how: Reading) -> tuple[Reading, Requests, Wires]:
-    """Requests in any form that `armillary.llm` reads, and the servers that serve them."""
+    """Reads requests in any form that `armillary.llm` knows, and the servers that serve them."""
     from armillary.llm import Requests
 
     from .collectives.wires import Wires
@@ -177,14 +148,14 @@ def read(path: Path, how: Reading) -> tuple[Reading, Requests, Wires]:
 
 @allreduce.own_cases
 def own_cases(loaded: Any, name: str, how: Reading) -> Iterator[Case]:
-    """One case, in which every technique plans a placement unless one is given."""
+    """Yields one case, in which every technique plans a placement unless one is given."""
     facts = {"best": 10, "plan_s": how.plan_s, "traffic": how.traffic}
     yield Case(name, _own, facts, frozenset({"serving", "file", how.traffic, "spanning" if how.prefill else "planned"}))
 
 
 @allreduce.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Three requests in the form of the Azure LLM inference traces, on a placement that spans servers."""
+    """Writes three requests in the form of the Azure LLM inference traces, for a placement that spans servers."""
     file = folder / "requests.csv"
     rows = ("2023-11-16 18:15:46.68,374,4", "2023-11-16 18:15:50.99,396,10", "2023-11-16 18:15:52.30,879,5")
     file.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
@@ -193,7 +164,7 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @allreduce.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Plans, finds the highest rate within the bounds, and serves at the case's own rate; or times one all-reduce on the event loop."""
+    """Plans, finds the highest rate within the bounds and serves at the case's own rate, or times one all-reduce on the event loop."""
     import numpy as np
 
     if "collective" in case.kinds:
@@ -234,7 +205,7 @@ def _run_collective(technique: Any, case: Case) -> Outcome:
 
 @allreduce.answer
 def answer(result: Result) -> str:
-    """Which technique carries the most requests, and where that depends on the all-reduce at all."""
+    """Says which technique carries the most requests, and on which cases that depends on the all-reduce at all."""
     cases = [case for case in result.cases if result.on(case, "max_rate")] if "max_rate" in result.metrics else []
     if not cases:
         return _fastest(result)
@@ -251,7 +222,7 @@ def answer(result: Result) -> str:
 
 
 def _gain(rates: Mapping[str, float]) -> float:
-    """The best rate over the worst."""
+    """Returns the best rate over the worst."""
     return max(rates.values()) / max(min(rates.values()), 1e-12)
 
 
@@ -280,9 +251,8 @@ def _make(case: Case, rng: np.random.Generator) -> Any:
 
     p = case.parameters
     placed = tuple(Fleet(*f) for f in p["placed"]) if p["placed"] else None
-    return synthetic(
-        _wires(case), p["model"], p["like"], p["count"], rng, bursts=Bursts(p["share"], slots=p["slots"]), placed=placed,  # type: ignore[arg-type]
-    )  # fmt: skip
+    bursts = Bursts(p["share"], slots=p["slots"])
+    return synthetic(_wires(case), p["model"], p["like"], p["count"], rng, bursts=bursts, placed=placed)  # type: ignore[arg-type]
 
 
 def _collective(case: Case, rng: np.random.Generator) -> Any:
@@ -305,7 +275,7 @@ def _work(loaded: tuple[Reading, Requests, Wires], seed: int) -> ServingWork:
 
 
 def _fleet(text: str, where: str) -> list[int]:
-    """ "16x1x1" as [tensor parallel, pipeline parallel, instances]."""
+    """Returns "16x1x1" as [tensor parallel, pipeline parallel, instances]."""
     numbers = text.split("x")
     if len(numbers) != 3 or not all(n.isascii() and n.isdigit() and len(n) < 5 and int(n) > 0 for n in numbers):
         raise InputError(f'found "{text[:40]}"; expected TPxPPxinstances, as in 16x1x1', where=where)

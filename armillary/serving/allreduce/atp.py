@@ -1,7 +1,7 @@
-"""Best-effort aggregation: a job takes the slots that are free; packets that find none go to a parameter server.
+"""ATP aggregates at best effort: a job takes the slots that are free, and packets that find none go to a parameter server.
 
-Nothing is partitioned, so a job alone has the whole switch. Under contention the rest of its bytes goes, unreduced, to a server of
-the group and back: s−1 streams through one NIC. Here NVLink reduces first inside each server, which the paper leaves to the host.
+Nothing is partitioned, so a job alone has the whole switch. Under contention the rest of its bytes goes unreduced to a server of the
+group and back, which puts s−1 streams through one NIC. Here NVLink reduces first inside each server, which the paper leaves to the host.
 
 Lao et al., ATP: in-network aggregation for multi-tenant learning, NSDI 2021.
 """

@@ -1,4 +1,4 @@
-"""Prefill and decode on different GPUs, each with the parallelism that suits it, so that most requests meet both bounds.
+"""DistServe runs prefill and decode on different GPUs, each with suitable parallelism, so that most requests meet both bounds.
 
 Layouts are enumerated, scored and simulated (`planning/planner.py`), and the one with the highest goodput is kept. All-reduces use NVLink
 first, then a ring. Every technique of this arena shares the planner, with its own collectives in the score.

@@ -1,15 +1,15 @@
-"""HeroServe: plan with NVLink and the switch in mind, then split every collective between switch and ring by what is free now.
+"""HeroServe plans with NVLink and the switch in mind, and then splits every collective between switch and ring by what is free now.
 
-The switch aggregates best until bursts and other jobs use up its slots; NVLink reduces first for free. So an all-reduce is cut in two:
-x of the bytes through the switch and 1−x round a ring of the servers, at the same time and over the same NICs, with
+The switch aggregates best until bursts and other jobs use up its slots, and NVLink reduces first at almost no cost. An all-reduce is
+therefore split: x of the bytes go through the switch and 1−x round a ring of the servers, at the same time and over the same NICs, with
 x* = min(1, ρS/(B + (ρ−1)S)), at which both end together. Offline, the planner places prefill and decode with those times, gives each
-group a home switch (most bytes first, to the least loaded), and reserves slots for decoding, whose collectives are small and
-periodic. Online, each collective takes x from the slots and links of this moment, unless it hardly differs from the last; prompts go
-in chunks, after which they give their slots back, and behind decoding; a group whose switch is a quarter busier than another moves
-between iterations; requests go where they are expected to end first.
+group a home switch (most bytes first, to the least loaded), and reserves slots for decoding, whose collectives are small and periodic.
+Online, each collective computes x from the present slots and links, unless it hardly differs from the last one. Prompts are sent in
+chunks, after which they release their slots, and after decoding. A group whose switch is a quarter busier than another moves between
+iterations, and requests go where they are expected to end first.
 
 Scalable and Fast Inference Serving via Hybrid Communication Scheduling on Heterogeneous Networks, IEEE CLUSTER 2025. Only the abstract is
-public: an offline planner of computation and communication, and an online scheduler for traffic and load, are the paper's; the formula
+public. The offline planner of computation and communication and the online scheduler for traffic and load are the paper's; the formula
 for x, the score, the reservation, the moves and the constants are our design.
 """
 

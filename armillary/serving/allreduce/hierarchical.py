@@ -1,4 +1,4 @@
-"""NVLink first: reduce-scatter inside each server, a ring between the servers, all-gather inside each server.
+"""Hierarchical all-reduce does a reduce-scatter inside each server, a ring between the servers, and an all-gather inside each server.
 
 The NICs carry 2(s−1)/s of the bytes for s servers, and the ring has only s steps each way.
 

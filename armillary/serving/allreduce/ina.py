@@ -1,8 +1,8 @@
-"""In-network aggregation: every GPU streams its bytes to the switch, which adds packets up in its slots and sends the sum back.
+"""In-network aggregation lets every GPU stream its bytes to the switch, which adds packets up in its slots and returns the sum.
 
-A byte crosses each link once instead of twice; but all GPUs of a server share its NIC, which carries g times the bytes. Slots are
-partitioned among the jobs of a switch, as the switch's pool is set up once for each job; a job that finds its slots taken waits for a
-timer and then falls back to the ring.
+A byte crosses each link once instead of twice, but all GPUs of a server share its NIC, which carries g times the bytes. Slots are
+partitioned among the jobs of a switch, because the switch's pool is set up once for each job. A job that finds its slots taken waits for
+a timer and then falls back to the ring.
 
 Sapio et al., Scaling distributed machine learning with in-network aggregation (SwitchML), NSDI 2021.
 """

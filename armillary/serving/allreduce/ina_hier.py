@@ -1,6 +1,6 @@
-"""NVLink first, then the switch: one stream per server is aggregated instead of one per GPU.
+"""NVLink reduces first, and then the switch aggregates one stream per server instead of one per GPU.
 
-The NIC carries every byte once. The rest is SwitchML's: slots partitioned among the jobs of a switch, the ring after a timer.
+The NIC carries every byte once. As in SwitchML, slots are partitioned among the jobs of a switch, and the ring is used after a timer.
 
 Sapio et al., Scaling distributed machine learning with in-network aggregation (SwitchML), NSDI 2021, section 4,
 with several GPUs per worker.

@@ -1,4 +1,4 @@
-"""A ring through all GPUs, in their order: bandwidth-optimal among equals, and blind to NVLink.
+"""A ring through all GPUs in their order is bandwidth-optimal among equal links and ignores NVLink.
 
 Every GPU sends 2(n−1)/n of the bytes to the next. The slowest link, the NIC between two servers, sets the pace of all, and 2(n−1) steps
 of latency add up.

@@ -1,6 +1,6 @@
 """Half of the bytes always go through the switch and half round the ring, whatever the traffic.
 
-The plainest way to use both paths at once, as a measure of what choosing the share is worth. Ours, 2025.
+This is the simplest way to use both paths at once, and shows what choosing the share is worth. It is our own baseline, 2025.
 """
 
 from __future__ import annotations

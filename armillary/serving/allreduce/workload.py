@@ -34,13 +34,13 @@ class ServingWork:
 
     wires: Wires
     model: str
-    #: Arrivals, seconds, one per second on average; prompt and output tokens.
+    #: Arrivals in seconds, one per second on average; prompt and output tokens.
     arrival: Floats
     prompt: Ints
     output: Ints
     slo: Slo
     bursts: Bursts = CALM
-    #: The placement that somebody has already; None: the technique plans one.
+    #: A given placement; with None the technique plans one.
     placed: tuple[Fleet, Fleet] | None = None
     seed: int = 0
     #: Requests per second at which latencies are compared.
@@ -64,22 +64,22 @@ class ServingWork:
         return float(self.output.mean())
 
     def at(self, rate: float, most: int | None = None) -> tuple[Floats, Ints, Ints]:
-        """(arrival, prompt, output) at `rate` requests per second, of which the first `most` are taken."""
+        """Returns (arrival, prompt, output) at `rate` requests per second, of which the first `most` are taken."""
         return self.arrival[:most] / rate, self.prompt[:most], self.output[:most]
 
 
 def lengths(like: str, count: int, rng: np.random.Generator, longest: int = 2048) -> tuple[Ints, Ints]:
-    """(prompt, output) tokens like ShareGPT's chats, or summaries: LongBench as DistServe has it, 1,738 in and 91 out on average.
+    """Draws (prompt, output) tokens like ShareGPT's chats, or like DistServe's LongBench summaries (1,738 in, 91 out on average).
 
-    Prompts of summaries are cut to what `longest` leaves beside the output, as those systems do.
+    Prompts of summaries are cut so that prompt and output fit into `longest`, as those systems do.
     """
     from armillary.llm.serving.synthetic import lengths as known
-    from armillary.llm.serving.synthetic import lognormal
+    from armillary.llm.serving.synthetic import tokens
 
     if like == "chat":
         prompt, output = known("sharegpt", count, rng)
     elif like == "summary":
-        prompt, output = lognormal(1700, 0.35, count, rng, 64), lognormal(80, 0.5, count, rng, 8, 256)
+        prompt, output = tokens(rng, count, 1700, 0.35, 64, 1 << 20), tokens(rng, count, 80, 0.5, 8, 256)
     else:
         raise unknown("kind of request", like, LIKE)
     output = np.minimum(output, longest // 2)
@@ -90,7 +90,7 @@ def synthetic(
     wires: Wires, model: str, like: str, count: int, rng: np.random.Generator, *, bursts: Bursts = CALM,
     placed: tuple[Fleet, Fleet] | None = None, rate: float | None = None, slo: Slo | None = None,
 ) -> ServingWork:  # fmt: skip
-    """Poisson arrivals of chats or summaries for a model, `count` of them."""
+    """Draws `count` Poisson arrivals of chats or summaries for a model."""
     from .collectives.path import Path
     from .planning.planner import expected_rate
 
@@ -107,7 +107,7 @@ def synthetic(
 def from_requests(
     requests: Any, wires: Wires, model: str, slo: Slo, *, bursts: Bursts = CALM, placed: tuple[Fleet, Fleet] | None = None, seed: int = 0,
 ) -> ServingWork:  # fmt: skip
-    """A trace: latencies are compared at its own rate, and it is stretched in time to find the highest one."""
+    """Makes work of a trace: latencies are compared at its own rate, and it is stretched in time to find the highest one."""
     arrival = np.asarray(requests.arrival_s, float)
     order = np.argsort(arrival, kind="stable")
     span = float(arrival.max() - arrival.min()) if len(arrival) else 0.0

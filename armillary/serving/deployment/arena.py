@@ -1,4 +1,4 @@
-"""One GenAI service: how does it run on Kubernetes, under Slurm, or on this machine, from one description, and does it answer?"""
+"""How does one GenAI service run on Kubernetes, under Slurm or on this machine from one description, and does it answer?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ _RUNS = frozenset({"runs"})
 
 def _share(name: str, on: frozenset[str], doc: str) -> Metric:
     return Metric(name, better="higher", kind="measured", steady=True, scale="difference", on=on, doc=doc)
-
 
 
 deployment = Arena(
@@ -65,8 +64,6 @@ STARTED = {
 }
 #: The number of requests that load a running service, by scale.
 REQUESTS = {"tiny": 4, "small": 48, "large": 256}
-
-
 #: The cases of the tiny scale.
 TINY = frozenset({"tiny", "llama-3.1-8b-1gpu", "tiny-started"})
 
@@ -81,7 +78,7 @@ class Described:
 
 @deployment.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Five services to render, and the one that runs anywhere to start, in three forms; fewer at the tiny scale."""
+    """Yields five services to render and three forms of the tiny service to start; the tiny scale has fewer."""
     yield from (case for case in _cases(scale) if scale != "tiny" or case.name in TINY)
 
 
@@ -95,14 +92,14 @@ def _cases(scale: str) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is done with a description."""
+    """How a description is tested."""
 
     start: bool = parameter(False, "whether the service is started here too, and asked whether it answers")
 
 
 @deployment.read(Reading)
 def read(path: Path, how: Reading) -> Described:
-    """A description: TOML, YAML, JSON, Compose, or a text with a `vllm serve` or `docker run` line."""
+    """Returns a description: TOML, YAML, JSON, Compose, or a text with a `vllm serve` or `docker run` line."""
     from .by_hand import written_lines
     from .description.files import read as load
     from .description.files import text_of
@@ -116,7 +113,7 @@ def read(path: Path, how: Reading) -> Described:
 
 @deployment.own_cases
 def own_cases(described: Described, name: str, how: Reading) -> Iterator[Case]:
-    """The description to render and, if asked for, to start."""
+    """Yields the description to render and, if asked for, to start."""
     yield Case(name, kinds=frozenset({"rendered", "file"}))
     if how.start:
         yield Case(f"{name}-started", parameters={"requests": REQUESTS["small"]}, kinds=frozenset({"runs", "file"}))
@@ -124,7 +121,7 @@ def own_cases(described: Described, name: str, how: Reading) -> Iterator[Case]:
 
 @deployment.example
 def example(folder: Path) -> Path:
-    """A model on one GPU, as a `vllm serve` line."""
+    """Returns a model on one GPU, as a `vllm serve` line."""
     file = folder / "serve.sh"
     file.write_text("vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 1 --max-model-len 8192\n")
     return file
@@ -165,7 +162,7 @@ def run(target: Target, case: Case) -> dict[str, float] | NotForThisCase:
 
 
 def _figures(found: Sequence[tuple[float, float]], lines: int) -> dict[str, float]:
-    """The arena's figures of (share of checks passed, share of settings found) on some targets."""
+    """Returns the arena's figures of (share of checks passed, share of settings found) on some targets."""
     valid, held = ([pair[i] for pair in found] for i in (0, 1))
     return {
         "valid": sum(valid) / len(valid), "honoured": sum(held) / len(held), "author_lines": float(lines),
@@ -174,7 +171,7 @@ def _figures(found: Sequence[tuple[float, float]], lines: int) -> dict[str, floa
 
 
 def _judged(case: Case, name: str) -> tuple[float, float]:
-    """(share of checks passed, share of settings found) of one target: rendering is deterministic, so once is enough."""
+    """Returns (share of checks passed, share of settings found) of one target."""
     from .checking import checks
     from .checking import read_back as settings
 
@@ -197,11 +194,11 @@ def _by_hand(target: ByHand, service: Service) -> dict[str, float]:
 
 
 def _started(case: Case, targets: list[str], platform: str) -> dict[str, float] | NotForThisCase:
-    """The service on every one of these targets that is here: the worst of their answers, times and rates."""
+    """Starts the service on each of these targets that this machine has; returns the worst of their answers, times and rates."""
     from .launching.start import why_not
 
     if platform == "by-hand":
-        return NotForThisCase("examples for counting lines; they install an engine of their own")
+        return NotForThisCase("the examples serve to count lines; they would install an engine of their own")
     service = case.workload.service
     there = [name for name in targets if why_not(name, service) is None]
     if not there:
@@ -211,7 +208,7 @@ def _started(case: Case, targets: list[str], platform: str) -> dict[str, float] 
 
 
 def _asked(case: Case, name: str) -> tuple[float, float, float, float]:
-    """(share of checks passed, seconds until ready, seconds to the first token, requests per second) of one target, started once."""
+    """Starts one target; returns (share of checks passed, seconds until ready, seconds to the first token, requests per second)."""
     from .checking.benchmark import Load, bench
     from .checking.smoke_test import smoke
     from .endpoint.server import key_from
@@ -228,7 +225,7 @@ def _asked(case: Case, name: str) -> tuple[float, float, float, float]:
 
 @deployment.answer
 def answer(result: Result) -> str:
-    """What one description gives, compared with files written by hand."""
+    """Returns what one description gives, compared with files written by hand."""
     if "converged" not in result.techniques:
         return "Add the technique converged to compare one description with files for each platform."
     found = {metric: result.medians("converged", metric) for metric in ("valid", "honoured", "author_lines", "ready_s")}

@@ -1,8 +1,8 @@
-"""Without a description: for each platform the example that its documentation gives, with name, image, model, port and GPUs put in.
+"""Deployment by hand: the example in each platform's documentation, with name, image, model, port and GPUs filled in.
 
-The examples (`by_hand_examples/`) are written by us in the shape that the platforms' own pages have (vLLM on Kubernetes and Docker, a
-Helm starter chart, a first job with Apptainer, Podman or Flux; 2025): what a person copies, changes in a few places and has. They count
-lines, and show which settings such a start leaves out.
+We wrote the examples (`by_hand_examples/`) in the form of the platforms' own pages (vLLM on Kubernetes and Docker, a Helm starter chart,
+a first job with Apptainer, Podman or Flux; 2025), which a person copies and changes in a few places. They serve to count lines and to
+show which settings such a start leaves out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FOLDER = Path(__file__).parent / "by_hand_examples"
 
 @dataclass(frozen=True)
 class ByHand(Target):
-    """Every platform's documented example, filled in; nothing is derived. Documentation of 2025."""
+    """Every platform's documented example, filled in, with nothing derived. Documentation of 2025."""
 
     platform: ClassVar[str] = "by-hand"
 
     def examples(self, service: Service) -> dict[str, dict[str, str]]:
-        """The files of each platform."""
+        """Returns the files of each platform."""
         r = service.resources
         command = [str(word) for word in engine_words(service, host="0.0.0.0", port=str(service.network.port))]
         wanted = ("--tensor-parallel-size", "--port", "--host", "--model", "--model-path")
@@ -47,7 +47,7 @@ class ByHand(Target):
         return out
 
     def render(self, service: Service) -> dict[str, str]:
-        """All of them, in a folder each."""
+        """Returns the files of all platforms, each platform in a folder of its own."""
         return {f"{target}/{name}": text for target, files in self.examples(service).items() for name, text in files.items()}
 
 
@@ -64,7 +64,7 @@ def _fill(text: str, filled: dict[str, str]) -> str:
 
 
 def written_lines(text: str) -> int:
-    """Lines that a person writes: neither empty nor a comment (a batch system's directives are none)."""
+    """Returns the number of lines that a person writes: lines that are neither empty nor a comment. Batch directives count as lines."""
     return sum(
         bool(line.strip()) and (not line.lstrip().startswith("#") or line.startswith(("#SBATCH", "#flux:", "#!")))
         for line in text.splitlines()

@@ -15,40 +15,27 @@ def serve(
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one and says which.")] = 0,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     name: Annotated[Optional[str], typer.Option(help="The model's name to clients.")] = None,  # noqa: UP045
-    adapter: Annotated[Optional[list[Path]], typer.Option(help="A PEFT adapter's folder; a model of its own name. Repeatable.")] = None,  # noqa: UP045
+    adapter: Annotated[Optional[list[Path]], typer.Option(help="A PEFT adapter's folder, served as its own model. Repeatable.")] = None,  # noqa: UP045
     key_variable: Annotated[str, typer.Option(help="The environment variable that holds the API key.")] = "ARMILLARY_API_KEY",
     key_file: Annotated[Optional[Path], typer.Option(help="A file that holds the API key.")] = None,  # noqa: UP045
     open_: Annotated[bool, typer.Option("--open", help="Listen beyond this machine without a key.")] = False,
     endpoint_file: Annotated[Optional[Path], typer.Option(help="Write address and port here (0600) while it serves.")] = None,  # noqa: UP045
-    max_seqs: Annotated[int, typer.Option(help="Sequences in a batch.")] = 64,
+    max_seqs: Annotated[int, typer.Option(help="The most sequences in a batch.")] = 64,
     blocks: Annotated[int, typer.Option(help="Blocks of 16 tokens for keys and values.")] = 1024,
-    most: Annotated[int, typer.Option(help="Sequences that are served or wait; more are told 429.")] = 256,
+    most: Annotated[int, typer.Option(help="The most sequences that are running or waiting; further ones get status 429.")] = 256,
     seed: Annotated[int, typer.Option(help="Seed of a built-in model's weights.")] = 0,
     dtype: Annotated[str, typer.Option(help="float64 (the text does not depend on the batch) or float32.")] = "float64",
     threads: Annotated[int, typer.Option(help="Threads of the engine's arithmetic.")] = 1,
     drain_s: Annotated[int, typer.Option(help="Seconds that running requests get to finish after SIGTERM.")] = 25,
 ) -> None:
-    """An OpenAI-compatible endpoint on a tiny transformer that runs anywhere."""
+    """Serve an OpenAI-compatible endpoint on a tiny transformer that runs anywhere."""
     from .endpoint.server import Serving, announce, key_from
     from .endpoint.server import serve as run
 
     what = Serving(
-        model,
-        name,
-        host,
-        port,
-        key_from(key_variable, key_file),
-        open_,
-        tuple(adapter or ()),
-        seed,
-        dtype,
-        threads,
-        max_seqs,
-        blocks,
-        most,
-        drain_s,
-        endpoint_file,
-    )
+        model, name, host, port, key_from(key_variable, key_file), open_, tuple(adapter or ()), seed, dtype, threads, max_seqs, blocks,
+        most, drain_s, endpoint_file,
+    )  # fmt: skip
     run(what, said=announce)
 
 
@@ -57,7 +44,7 @@ def smoke(
     model: Annotated[Optional[str], typer.Option(help="The model to ask; the first one by default.")] = None,  # noqa: UP045
     key_variable: Annotated[str, typer.Option(help="The environment variable that holds the API key.")] = "ARMILLARY_API_KEY",
     key_file: Annotated[Optional[Path], typer.Option(help="A file that holds the API key.")] = None,  # noqa: UP045
-    bench: Annotated[Optional[Path], typer.Option(help="Then load it, and write the measurement here as vLLM's benchmark does.")] = None,  # noqa: UP045
+    bench: Annotated[Optional[Path], typer.Option(help="Load the endpoint too, and write vLLM's benchmark record here.")] = None,  # noqa: UP045
     requests: Annotated[int, typer.Option(help="Requests of the load.")] = 64,
     rate: Annotated[float, typer.Option(help="Requests per second (Poisson); inf sends all at once.")] = 8.0,
     prompt: Annotated[int, typer.Option(help="Characters of a prompt.")] = 128,
@@ -65,7 +52,7 @@ def smoke(
     seed: Annotated[int, typer.Option(help="Seed of arrivals and prompts.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Does an OpenAI-compatible endpoint really answer? Exit status 1 if it fails a check."""
+    """Test whether an OpenAI-compatible endpoint really answers. The exit status is 1 if it fails a check."""
     import dataclasses
     import json
 
@@ -96,7 +83,7 @@ deploy_app = typer.Typer(help="One description of a GenAI service, rendered for 
 
 @deploy_app.command("list")
 def deploy_list() -> None:
-    """The descriptions that come with the package, and the targets."""
+    """List the descriptions that come with the package, and the targets."""
     from .description.files import built_in
     from .rendering.targets import TARGETS
 
@@ -110,7 +97,7 @@ def deploy_show(
         str, typer.Argument(help="A description (TOML, YAML, JSON, Compose, a file with a vllm or docker line), or a built-in one.")
     ],
 ) -> None:
-    """A description as TOML: also what a `docker run` or `vllm serve` line amounts to."""
+    """Show a description as TOML, also one that is read from a `docker run` or `vllm serve` line."""
     from .description.service import Service
 
     typer.echo(Service.read(service).to_toml(), nl=False)
@@ -157,7 +144,7 @@ def deploy_check(
     folder: Annotated[Path, typer.Argument(help="A folder that `deploy render` wrote.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check rendered files: schemas, shells, and what must agree. Exit status 1 if a check fails."""
+    """Check the schemas, shell syntax and consistency of rendered files. The exit status is 1 if a check fails."""
     import dataclasses
     import json
 
@@ -183,15 +170,15 @@ def deploy_plan(
     model: Annotated[str, typer.Option(help="The model's shape: a preset of `armillary llm list`, or a config.json.")],
     device: Annotated[str, typer.Option(help="A device of the catalogue.")] = "h100-sxm",
     trace: Annotated[Optional[Path], typer.Option(help="Requests: a public trace's file, or a benchmark's record.")] = None,  # noqa: UP045
-    rate: Annotated[float, typer.Option(help="Without a trace: requests per second, Poisson, lengths like Azure's conversations.")] = 10.0,
-    requests: Annotated[int, typer.Option(help="Without a trace: how many.")] = 2000,
+    rate: Annotated[float, typer.Option(help="Without a trace: Poisson arrivals per second; lengths follow Azure's chats.")] = 10.0,
+    requests: Annotated[int, typer.Option(help="Without a trace: the number of requests.")] = 2000,
     ttft: Annotated[float, typer.Option(help="Seconds to the first token.")] = 1.0,
     tpot: Annotated[float, typer.Option(help="Seconds for each further token.")] = 0.1,
     share: Annotated[float, typer.Option(help="The share of requests that must be in time.")] = 0.99,
-    seed: Annotated[int, typer.Option(help="Seed of made requests.")] = 0,
-    out: Annotated[Optional[Path], typer.Option("--out", "-o", help="Write the description, scaled so, to this TOML file.")] = None,  # noqa: UP045
+    seed: Annotated[int, typer.Option(help="Seed of generated requests.")] = 0,
+    out: Annotated[Optional[Path], typer.Option("--out", "-o", help="Write the scaled description to this TOML file.")] = None,  # noqa: UP045
 ) -> None:
-    """How many replicas for these requests and this goal? Simulated; writes `scale` into a description."""
+    """Simulate how many replicas these requests and this goal need, and write `scale` into a description."""
     from armillary.errors import InputError
     from armillary.llm import Model, Requests, generate
 

@@ -1,4 +1,4 @@
-"""A Compose file for one host; a replica that spans hosts takes the same file on each, with its rank. Compose Specification (2020)."""
+"""A Compose file for one host. A replica that spans hosts uses the same file on each host, with its rank. Compose Specification (2020)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Compose(Target):
     platform: ClassVar[str] = "compose"
 
     def render(self, service: Service) -> dict[str, str]:
-        """The file, and the script that fetches weights where one is needed."""
+        """Returns the Compose file and, if weights must be fetched, the script that does so."""
         out = {"compose.yaml": seal(dump(content(service)), self.platform, service.digest)}
         if needs_staging(service):
             out["stage.sh"] = seal(staging_script(service), self.platform, service.digest)
@@ -36,7 +36,7 @@ class Compose(Target):
 
 
 def plain(value: str) -> str:
-    """Compose replaces $NAME; a doubled $ is a plain one."""
+    """Returns the value with every $ doubled, because Compose would replace $NAME."""
     return value.replace("$", "$$")
 
 
@@ -45,7 +45,7 @@ def _required(variable: str, secret: str) -> str:
 
 
 def content(service: Service) -> dict[str, Any]:
-    """The Compose file as data."""
+    """Returns the Compose file as data."""
     r, port, nodes = service.resources, service.network.port, service.parallel.nodes
     cache = service.cache.local.path
     env = {name: plain(value) for name, value in service.environment().items()} | {"HOME": "/tmp"}
@@ -66,7 +66,7 @@ def content(service: Service) -> dict[str, Any]:
         "deploy": {"resources": {"limits": {"cpus": str(r.cpus), "memory": f"{r.memory_gib}G"}}},
     }  # fmt: skip
     ask = health_words(service, str(port))
-    # Only the first host of several answers; the others are well as long as they run.
+    # Only the first of several hosts answers requests; the others are healthy as long as they run.
     test = ["CMD", *ask] if nodes == 1 else ["CMD-SHELL", f'[ "$$NODE_RANK" != 0 ] || {plain(words(ask))}']
     engine["healthcheck"] = {
             "test": test, "interval": f"{health.period_s}s", "timeout": "5s", "retries": 6,

@@ -1,9 +1,9 @@
-"""One description for every platform: what differs between them is derived, not learned again by each user.
+"""One description for every platform, from which the differences between platforms are derived, so that no user has to learn them again.
 
 The same container and the same model serve on Kubernetes and on an HPC system when the differences (a runtime's flags, storage, exposure,
-lifetime) follow from one description: Podman isolates, so it is given network, memory and devices; Apptainer shares, so it is kept from
-home and environment; Kubernetes restarts, so its probes wait as long as weights load; Slurm ends jobs, so they drain and queue the next.
-The schema and the derivation are our design: the paper reports practice.
+lifetime) follow from one description. Podman isolates, so it is given network, memory and devices. Apptainer shares, so it is kept away
+from home and environment. Kubernetes restarts, so its probes wait while the weights load. Slurm ends jobs, so they drain and queue their
+successor. The schema and the derivation are our design, because the paper reports practice.
 
 Experience Deploying Containerized GenAI Services at an HPC Center, arXiv:2509.20603.
 """
@@ -54,5 +54,5 @@ class Converged(Target):
     )
 
     def render(self, service: Service) -> dict[str, str]:
-        """Every target's files, in a folder each."""
+        """Returns the files of every target, each target in a folder of its own."""
         return {f"{name}/{file}": text for name in TARGETS for file, text in render(service, name).items()}

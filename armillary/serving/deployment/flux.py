@@ -1,4 +1,4 @@
-"""A Flux batch job that serves from an Apptainer image. Flux gives whole slots, so memory is the slot's. flux-core 0.60 (2024)."""
+"""A Flux batch job that serves from an Apptainer image. Flux allocates whole slots, with their memory. flux-core 0.60 (2024)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Flux(Target):
     platform: ClassVar[str] = "flux"
 
     def render(self, service: Service) -> dict[str, str]:
-        """The scripts."""
+        """Returns the scripts."""
         contained = service.hpc.runtime == "container"
         runtime: Runtime = Apptainer() if contained else Host()
         out = files_of(service, _job(service), runtime, service.cache.hpc.path)

@@ -1,7 +1,7 @@
-"""The Kubernetes objects as a Helm chart: what a site changes (image, replicas, port, size, exposure) is a value. Helm 3 (2019).
+"""A Helm chart of the Kubernetes objects, whose values are what a site changes: image, replicas, port, size, exposure. Helm 3 (2019).
 
-Templates keep to a small subset of Helm's language (`template.py`), so that a chart can be checked without Helm; a port is one value
-wherever it stands. The values have a JSON schema, so a wrong one is refused before anything is installed.
+Templates keep to a small subset of Helm's language (`template.py`), so that a chart can be checked without Helm. The port is a single
+value wherever it is used. The values have a JSON schema, so that Helm refuses a wrong one before anything is installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Helm(Target):
     platform: ClassVar[str] = "helm"
 
     def render(self, service: Service) -> dict[str, str]:
-        """The chart."""
+        """Returns the chart."""
         values = values_of(service)
         chart = {
             "apiVersion": "v2", "name": service.name, "version": "0.1.0", "type": "application", "appVersion": service.digest[:12],
@@ -45,7 +45,7 @@ class Helm(Target):
 
 
 def values_of(service: Service) -> dict[str, Any]:
-    """What a site may change, as the description has it."""
+    """Returns the values that a site may change, as the description sets them."""
     out: dict[str, Any] = {"image": service.image, "port": service.network.port, "env": plain_environment(service)}
     engine = next(o for o in objects(service) if o["kind"] in ("Deployment", "StatefulSet"))["spec"]["template"]["spec"]["containers"][0]
     out["resources"] = engine["resources"]
@@ -83,7 +83,7 @@ def _schema(value: Any) -> dict[str, Any]:
 
 
 class _Marks:
-    """Words that stand for template text until the YAML is written."""
+    """Placeholder words that stand for template text until the YAML is written."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
@@ -95,7 +95,7 @@ class _Marks:
 
 
 def _template(service: Service, thing: Object) -> str:
-    """An object as a template: first the values are marked, then the YAML is written, then marks become actions."""
+    """Returns an object as a template: values become placeholders, the object becomes YAML, and the placeholders become actions."""
     marks = _Marks()
     out = _escaped(copy.deepcopy(thing), marks)
     kind, component = thing["kind"], thing["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -160,7 +160,7 @@ def _replace(thing: Any, keys: tuple[str, ...], old: Any, new: str) -> None:
 
 
 def _escaped(thing: Any, marks: _Marks) -> Any:
-    """Braces of the user's own are text to Helm too."""
+    """Escapes the user's own braces, so that Helm takes them as text."""
     if isinstance(thing, dict):
         return {key: _escaped(value, marks) for key, value in thing.items()}
     if isinstance(thing, list):

@@ -1,7 +1,7 @@
 """Plain Kubernetes manifests: a Deployment (or StatefulSets that span nodes), Service, Ingress, PVC, autoscaler, network policy.
 
-Kubernetes shares nothing and restarts what looks dead, so it gets a memory-backed /dev/shm, probes that wait as long as weights load,
-secrets by reference, and a user that is not root. Kubernetes API, 1.27 to 1.34 (2023 to 2025).
+Kubernetes shares nothing and restarts what looks dead. The pods therefore get a memory-backed /dev/shm, probes that wait while the
+weights load, secrets by reference, and a user that is not root. Kubernetes API, 1.27 to 1.34 (2023 to 2025).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .rendering.shell import Raw, seal
 from .rendering.target import Target
 
 GPU_RESOURCE = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "gpu.intel.com/i915"}
-#: What fetches weights from S3; weights from Hugging Face are fetched by the engine's own image.
+#: The image that fetches weights from S3; the engine's own image fetches weights from Hugging Face.
 RCLONE = "docker.io/rclone/rclone:1.71.0"
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Kubernetes(Target):
-    """Plain manifests, one object a file. Kubernetes API, 1.27 to 1.34 (2023 to 2025)."""
+    """Plain manifests, one object per file. Kubernetes API, 1.27 to 1.34 (2023 to 2025)."""
 
     platform: ClassVar[str] = "kubernetes"
 
     def render(self, service: Service) -> dict[str, str]:
-        """A file for each object."""
+        """Returns one file per object."""
         out = {}
         for thing in objects(service):
             out[f"{thing['kind'].lower()}-{thing['metadata']['name']}.yaml"] = seal(dump(thing), "kubernetes", service.digest)
@@ -37,19 +37,19 @@ class Kubernetes(Target):
 
 
 def dump(thing: Any) -> str:
-    """YAML with sorted keys."""
+    """Returns YAML with sorted keys."""
     from .description.yaml_files import yaml
 
     return str(yaml().safe_dump(thing, sort_keys=True, default_flow_style=False, width=10_000, allow_unicode=True))
 
 
 def escaped(value: str) -> str:
-    """Kubernetes replaces $(NAME) in values and arguments; a doubled $ is a plain one."""
+    """Returns the value with the $ of each $( doubled, because Kubernetes would replace $(NAME)."""
     return value.replace("$(", "$$(")
 
 
 def objects(service: Service) -> list[Object]:
-    """Everything that the service is on Kubernetes, in the order in which a person would read it."""
+    """Returns all Kubernetes objects of the service, in the order in which a person would read them."""
     out = [*_workloads(service), _service(service)]
     if service.parallel.nodes > 1:
         out.append(_headless(service))
@@ -68,7 +68,7 @@ def objects(service: Service) -> list[Object]:
 
 
 def labels(service: Service, component: str) -> dict[str, str]:
-    """What selects the pods of a component."""
+    """Returns the labels that select the pods of a component."""
     return {"app.kubernetes.io/name": service.name, "app.kubernetes.io/component": component}
 
 
@@ -82,7 +82,7 @@ def _workloads(service: Service) -> list[Object]:
     if nodes == 1:
         pod = _pod(service, "engine", worker=False)
         pick = {"matchLabels": labels(service, "engine")}
-        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}  # a spare GPU is rarely there
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}  # there is rarely a spare GPU
         spec = {"replicas": service.scale.min, "selector": pick, "template": pod, "strategy": strategy}
         return [_object("Deployment", "apps/v1", service.name, service, spec=spec)]
     out = []
@@ -104,7 +104,7 @@ def _reference(variable: str, secret: Secret) -> Object:
 
 
 def _environment(service: Service, *, worker: bool) -> list[Object]:
-    """What the platform adds first, then the description's variables in order, then secrets."""
+    """Returns the variables that the platform adds, then those of the description in order, then the secrets."""
     out: list[Object] = []
     if service.parallel.nodes > 1:
         out.append({"name": "HEAD_PORT", "value": str(HEAD_PORT)})
@@ -121,7 +121,7 @@ def _environment(service: Service, *, worker: bool) -> list[Object]:
 
 
 def plain_environment(service: Service) -> list[Object]:
-    """The variables that stand in the description, as a container takes them; a home that a user without one can write to."""
+    """Returns the description's variables in a container's form, with a HOME to which any user can write."""
     plain = {"HOME": "/tmp", **service.environment()}
     return [{"name": name, "value": escaped(value)} for name, value in sorted(plain.items())]
 
@@ -176,7 +176,7 @@ def _probes(service: Service) -> Object:
     health = service.health
     ask = {"httpGet": {"path": health.path, "port": service.network.port}, "periodSeconds": health.period_s, "timeoutSeconds": 5}
     return {
-        # Weights load for minutes: until the startup probe has passed, the others do not count.
+        # Weights take minutes to load. The other probes do not count until the startup probe has passed.
         "startupProbe": {**ask, "failureThreshold": math.ceil(health.start_s / health.period_s)},
         "readinessProbe": {**ask, "failureThreshold": 2},
         "livenessProbe": {**ask, "failureThreshold": 6},
@@ -208,12 +208,12 @@ def _headless(service: Service) -> Object:
 
 
 def claim_name(service: Service) -> str:
-    """The claim that holds the weights."""
+    """Returns the claim that holds the weights."""
     return service.cache.kubernetes.pvc or f"{service.name}-models"
 
 
 def _claim(service: Service) -> Object:
-    gib = max(10, math.ceil(1.2 * service.model.bytes / GIB))  # room for a staging that is not finished
+    gib = max(10, math.ceil(1.2 * service.model.bytes / GIB))  # leaves room for an unfinished staging
     many = service.parallel.nodes > 1 or service.scale.max > 1
     spec: Object = {"accessModes": ["ReadWriteMany" if many else "ReadWriteOnce"], "resources": {"requests": {"storage": f"{gib}Gi"}}}
     if service.cache.kubernetes.storage_class is not None:
@@ -262,12 +262,12 @@ def _policy(service: Service) -> Object:
 
 
 def part_name(service: Service, name: str) -> str:
-    """What a part is called beside others in one namespace."""
+    """Returns a part's name, which is unique in a namespace that it shares with other services."""
     return service.name if name == service.name else f"{service.name}-{name}"
 
 
 def resolved(service: Service, value: str, urls: dict[str, str]) -> str:
-    """A value with every @url(name) replaced by the address on this platform."""
+    """Returns a value with every @url(name) replaced by the address on this platform."""
     return re.sub(r"@url\(([^)]*)\)", lambda found: urls[found[1]], value)
 
 

@@ -20,7 +20,7 @@ class SlurmApptainer(Target):
     platform: ClassVar[str] = "slurm-apptainer"
 
     def render(self, service: Service) -> dict[str, str]:
-        """The scripts."""
+        """Returns the scripts."""
         contained = service.hpc.runtime == "container"
         runtime: Runtime = Apptainer() if contained else Host()
         out = files_of(service, slurm.job(service), runtime, service.cache.hpc.path)

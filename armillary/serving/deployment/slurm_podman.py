@@ -20,7 +20,7 @@ class SlurmPodman(Target):
     platform: ClassVar[str] = "slurm-podman"
 
     def render(self, service: Service) -> dict[str, str]:
-        """The scripts."""
+        """Returns the scripts."""
         runtime: Runtime = Podman() if service.hpc.runtime == "container" else Host()
         out = files_of(service, slurm.job(service), runtime, service.cache.hpc.path)
         return {name: seal(text, self.platform, service.digest) for name, text in sorted(out.items())}

@@ -19,23 +19,15 @@ experts = Arena(
     "serving/experts",
     question="Where should a mixture's experts live, and which device should get which request or token, so that tokens need not travel?",
     metrics=[
-        Metric("token_throughput", unit="1/s", better="higher", kind="simulated", doc="prompt and output tokens per second"),
-        Metric(
-            "local_rate",
-            better="higher",
-            kind="simulated",
-            scale="difference",
-            doc="share of (token, expert) pairs whose expert is on the token's device",
-        ),
-        Metric("alltoall_bytes", unit="B", better="lower", kind="simulated", doc="bytes to the experts and back, per token and layer"),
-        Metric("expert_imbalance", better="lower", kind="simulated", doc="the most tokens that a device's experts get, over the mean"),
-        Metric("ttft_p50", unit="s", better="lower", kind="simulated", doc="from the start of a request's wave to its first token"),
-        Metric("latency", unit="s", better="lower", kind="simulated", doc="mean time of a request from the start of its wave"),
-        Metric("alltoall_share", better=None, kind="simulated", doc="share of the experts' time, products included, that tokens travel"),
-        Metric(
-            "request_imbalance", better=None, kind="simulated", doc="the most tokens at home on a device over the mean, averaged over waves"
-        ),
-        Metric("plan_s", unit="s", better="lower", kind="measured", doc="time to place the experts of all traced layers"),
+        Metric("token_throughput", unit="1/s", better="higher", doc="prompt and output tokens per second"),
+        Metric("local_rate", better="higher", scale="difference", doc="share of (token, expert) pairs with both on one device"),
+        Metric("alltoall_bytes", unit="B", doc="bytes to the experts and back, per token and layer"),
+        Metric("expert_imbalance", doc="the most tokens that a device's experts get, over the mean"),
+        Metric("ttft_p50", unit="s", doc="from the start of a request's wave to its first token"),
+        Metric("latency", unit="s", doc="mean time of a request from the start of its wave"),
+        Metric("alltoall_share", better=None, doc="share of the experts' time, products included, that tokens travel"),
+        Metric("request_imbalance", better=None, doc="the most tokens at home on a device over the mean, averaged over waves"),
+        Metric("plan_s", unit="s", kind="measured", doc="time to place the experts of all traced layers"),
     ],
     techniques={
         "sem-moe": ".sem_moe:SemMoE",
@@ -55,12 +47,7 @@ experts = Arena(
         Constant("PCIe", 25e9, "B/s", "per device and direction; PCIe 4.0 ×16 in practice"),
         Constant("100 GbE", 11.25e9, "B/s", "one port per device at 90 % of the line rate; ours"),
         Constant("NVLink", 355.5e9, "B/s", "H100, per direction: 450 GB/s times the calibration's share"),
-        Constant(
-            "affinity",
-            "0.833 to 0.976",
-            "",
-            "the share of a token's choices on its k favourites, from the first to the last layer; arXiv 2503.04398",
-        ),
+        Constant("affinity", "0.833 to 0.976", "", "share of choices on a token's k favourites, first to last layer; arXiv 2503.04398"),
     ],
 )
 
@@ -96,7 +83,7 @@ _KINDS = {"published": "affinity", "none": "no-affinity", "other topics": "shift
 
 @experts.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three models and three links with data- and tensor-parallel attention; no affinity, other topics than learnt, a real small model."""
+    """Yields three models on three links with data- and tensor-parallel attention, without affinity, with new topics, and a real model."""
     requests, layers, vocabulary, prompt, output, per_device, steps = SCALES[scale]
     all_layers = {DEEPSEEK: 26, QWEN: 48, MIXTRAL: 32}
     for model, link, attention, devices, affinity in CASES:
@@ -129,7 +116,7 @@ class Reading:
 
 @experts.read(Reading)
 def read(path: Path, how: Reading) -> ExpertWork:
-    """A routing trace (NPZ or Parquet, as in `RoutingTrace.read`): techniques learn from its first half and are judged on the rest."""
+    """Reads a routing trace (see `RoutingTrace.read`); techniques learn from its first half and are judged on the rest."""
     from .workload import of_file
 
     return of_file(path, how.model, how.link, how.attention, how.devices, how.wave)
@@ -137,14 +124,14 @@ def read(path: Path, how: Reading) -> ExpertWork:
 
 @experts.own_cases
 def own_cases(work: ExpertWork, name: str, how: Reading) -> Iterator[Case]:
-    """One case, whose work is the trace."""
+    """Yields one case, whose work is the trace."""
     facts = {"model": work.model.name, "link": how.link, "attention": how.attention, "devices": how.devices, "wave": how.wave}
     yield Case(name, parameters=facts, kinds=frozenset({"file", how.attention}))
 
 
 @experts.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Eight requests of a mixture with eight experts, two of which each token visits in each of two layers."""
+    """Writes eight requests of a mixture with eight experts, of which each token visits two in each of two layers."""
     import numpy as np
 
     from .routing.synthetic import draw
@@ -157,7 +144,7 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @experts.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Places experts by the routing that was seen, then serves the requests that come."""
+    """Places experts by the routing that was seen, and then serves the other requests."""
     import numpy as np
 
     from .simulation.evaluation import serve
@@ -178,7 +165,7 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @experts.answer
 def answer(result: Result) -> str:
-    """The technique that most often makes the most tokens per second, and how far it is ahead of index order."""
+    """Names the technique that most often makes the most tokens per second, and its gain over index order."""
     first = result.first_places("token_throughput")
     if not first:
         return "Nothing was run to the end."

@@ -1,8 +1,8 @@
-"""EPLB: hot experts get copies, and copies are packed so that every device gets as many tokens.
+"""EPLB gives hot experts copies and packs the copies so that all devices get equally many tokens.
 
-DeepSeek's expert-parallelism load balancer, 2025 (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024). Its three steps: groups of
-experts are packed to nodes; within a node the expert with the most tokens per copy gets one more, over and over; copies are packed to
-devices. With one node this is its global policy. It sees loads alone: no tokens, no affinity.
+This is DeepSeek's expert-parallelism load balancer, 2025 (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024). It packs groups of
+experts to nodes; within a node the expert with the most tokens per copy repeatedly gets one more; and copies are packed to devices. With
+one node this is its global policy. It sees only loads, neither tokens nor affinity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def pack(weight: Floats, packs: int) -> Ints:
-    """[items] the pack of each: the heaviest first, each into the lightest pack that has room; equally many in every pack."""
+    """Returns the pack of each item: the heaviest come first, each into the lightest pack with room; packs have equally many."""
     room = np.full(packs, len(weight) // packs)
     load = np.zeros(packs)
     found = np.empty(len(weight), np.int64)
@@ -37,7 +37,7 @@ def pack(weight: Floats, packs: int) -> Ints:
 
 
 def replicate(weight: Floats, slots: int) -> Ints:
-    """[slots] the item in each: every item once, and the rest to whatever has most weight a copy then."""
+    """Returns the item in each slot: every item once, and then whichever has most weight per copy."""
     copies = np.ones(len(weight), np.int64)
     slot = list(range(len(weight)))
     while len(slot) < slots:
@@ -48,13 +48,13 @@ def replicate(weight: Floats, slots: int) -> Ints:
 
 
 def balance(load: npt.ArrayLike, devices: int, slots: int, *, groups: int = 1, nodes: int = 1) -> ExpertPlacement:
-    """A placement from load [layers, experts] alone, `slots` on every device; experts in groups that should stay in one node."""
+    """Returns a placement from load [layers, experts] with `slots` per device; a group of experts should stay in one node."""
     weight = np.atleast_2d(np.asarray(load, float))
     experts = weight.shape[1]
     if devices < 1 or devices * slots < experts:
         raise InputError(f"slots: found {slots} on each of {devices} devices; expected room for {experts} experts")
     if nodes < 1 or devices % nodes or groups < 1 or experts % groups or groups % nodes:
-        # As in the original: where groups do not fit nodes, all devices are one node.
+        # As in the original, all devices count as one node if groups do not fit nodes.
         groups = nodes = 1
     return ExpertPlacement(np.array([_balance_layer(row, devices, slots, groups, nodes) for row in weight]), experts)
 
@@ -75,17 +75,17 @@ def _balance_layer(weight: Floats, devices: int, slots: int, groups: int, nodes:
 
 @dataclass(frozen=True)
 class Eplb(ExpertTechnique):
-    """Copies of hot experts, packed by load."""
+    """Copies hot experts and packs them by load."""
 
     extra: int = parameter(1, "slots for copies on every device, beyond an equal part of the experts", range=(0, 64))
-    nodes: int = parameter(1, "nodes, where groups of experts should stay in one", range=(1, 1024))
+    nodes: int = parameter(1, "the number of nodes; a group of experts should stay in one", range=(1, 1024))
     groups: int = parameter(1, "groups of experts in a layer", range=(1, 1024))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """From the loads that were seen."""
+        """Places experts by the loads that were seen."""
         return self.place_load(trace.expert_load(), devices)
 
     def place_load(self, load: npt.ArrayLike, devices: int) -> ExpertPlacement:
-        """From load [layers, experts], as `read_counts` gives it."""
+        """Places experts by load [layers, experts], as `read_counts` returns it."""
         experts = np.atleast_2d(np.asarray(load)).shape[1]
         return balance(load, devices, -(-experts // max(devices, 1)) + self.extra, groups=self.groups, nodes=self.nodes)

@@ -1,10 +1,10 @@
-"""ExFlow: experts of neighbouring layers that serve the same tokens live on one device.
+"""ExFlow puts experts of neighbouring layers that serve the same tokens on one device.
 
 Exploiting Inter-Layer Expert Affinity for Accelerating Mixture-of-Experts Model Inference, IPDPS 2024 (arXiv 2401.08383).
 
-maximise Σ_layers Σ_{i,j} tokens(i in a layer, j in the next)·[device of i = device of j], equally many experts on every device. The paper
-solves it as an integer programme; here each layer in turn is placed exactly given its neighbours (an assignment problem), up and down until
-nothing improves. Only its placement: that every device keeps every request's context, so that tokens need not come back, is left out.
+It maximises Σ_layers Σ_{i,j} tokens(i in a layer, j in the next)·[device of i = device of j] with equally many experts per device. The
+paper solves an integer programme; here each layer in turn is placed exactly given its neighbours (an assignment problem), up and down
+until nothing improves. Only the placement is included: that every device keeps every request's context is left out.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .routing.trace import RoutingTrace
 
 
 def kept(together: npt.NDArray[np.float64], device: npt.NDArray[np.int64]) -> float:
-    """Co-activations whose two experts are on one device."""
+    """Returns the co-activations whose two experts are on one device."""
     return float(sum(flow[device[i][:, None] == device[i + 1][None, :]].sum() for i, flow in enumerate(together)))
 
 
 @dataclass(frozen=True)
 class ExFlow(ExpertTechnique):
-    """Inter-layer affinity alone."""
+    """Places experts by inter-layer affinity alone."""
 
-    sweeps: int = parameter(20, "times that all layers are placed anew, at most", range=(1, 1000))
+    sweeps: int = parameter(20, "the most sweeps in which all layers are placed again", range=(1, 1000))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """Layer by layer, forth and back."""
+        """Places layer by layer, forwards and backwards."""
         check_devices(trace.experts, devices)
         together = coactivation(trace)
         slots = np.repeat(np.arange(devices), trace.experts // devices)

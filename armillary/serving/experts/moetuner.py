@@ -1,9 +1,9 @@
-"""MoETuner: an integer programme places each layer's experts for even load and few tokens that change device between layers.
+"""MoETuner places each layer's experts with an integer programme, for even load and few tokens that change device between layers.
 
 MoETuner: Optimized Mixture of Expert Serving with Balanced Expert Placement and Token Routing, arXiv 2502.06643, 2025.
 
-Given the layer before, x[e, d] ∈ {0, 1}: minimise Σ tokens that come to e from other devices / all + 10·(largest load over the mean − 1),
-every expert on one device, equally many on each. HiGHS solves it layer by layer (the weight, and going layer by layer, are ours).
+Given the previous layer, x[e, d] ∈ {0, 1} minimises Σ tokens that come to e from other devices / all + 10·(largest load over the mean − 1),
+with every expert on one device and equally many on each. HiGHS solves it layer by layer (the weight and the order are our design).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .planning.technique import ExpertTechnique, check_devices
 from .routing.coactivation import coactivation
 from .routing.trace import RoutingTrace
 
-#: What 1 % of uneven load is worth, in per cent of all tokens that stay.
+#: The worth of 1 % of uneven load, in per cent of all tokens that stay.
 EVEN = 10.0
 
 
 def place_layer(
     load: npt.NDArray[np.float64], near: npt.NDArray[np.float64], devices: int, *, nodes: int, seconds: float
 ) -> npt.NDArray[np.int64]:
-    """[experts] the device of each; load [experts], near [experts, devices] tokens that come from each device."""
+    """Returns the device of each expert, given load [experts] and near [experts, devices], the tokens that come from each device."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import block_array, csr_array, eye_array, kron
 
     experts = len(load)
     mean = max(load.sum() / devices, 1e-30)
-    # Variables: x[e, d] in rows of devices, then the largest load over the mean.
+    # The variables are x[e, d] in rows of devices, followed by the largest load over the mean.
     cost = np.concatenate([-(near / max(near.sum(), 1e-30)).ravel(), [EVEN]])
     one = kron(eye_array(experts), np.ones((1, devices)))
     many = kron(np.ones((1, experts)), eye_array(devices))
@@ -58,11 +58,11 @@ def place_layer(
 class MoeTuner(ExpertTechnique):
     """One integer programme per layer, by HiGHS."""
 
-    nodes: int = parameter(50, "branch-and-bound nodes a layer, at most", range=(1, 100_000))
+    nodes: int = parameter(50, "the most branch-and-bound nodes per layer", range=(1, 100_000))
     seconds: float = parameter(20.0, "the most seconds that are spent per layer", range=(0.1, 3600.0))
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """From load and co-activation."""
+        """Places experts by load and co-activation."""
         check_devices(trace.experts, devices)
         together, load = coactivation(trace), trace.expert_load().astype(float)
         device = np.empty((trace.layers, trace.experts), np.int64)

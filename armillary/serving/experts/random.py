@@ -1,4 +1,4 @@
-"""Experts at random, equally many on every device, requests in turn: GShard's layout (2021) with the numbers shuffled."""
+"""Experts are placed at random, equally many per device, and requests go in turn: GShard's layout (2021) with shuffled numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .routing.trace import RoutingTrace
 
 @dataclass(frozen=True)
 class Random(ExpertTechnique):
-    """Another order in every layer."""
+    """Uses another order in every layer."""
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """By a permutation."""
+        """Places experts by a permutation."""
         check_devices(trace.experts, devices)
         order = np.array([self.rng.permutation(trace.experts) for _ in range(trace.layers)])
         return ExpertPlacement.of_devices(order * devices // trace.experts, devices)

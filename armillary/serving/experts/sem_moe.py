@@ -1,4 +1,4 @@
-"""Sem-MoE: experts clustered by the tokens that use them, and requests and tokens sent to where their experts are.
+"""Sem-MoE clusters experts by the tokens that use them, and sends requests and tokens where their experts are.
 
 Semantic Parallelism: Redefining Efficient MoE Inference via Model-Data Co-Scheduling, arXiv 2503.04398, 2025.
 """
@@ -26,12 +26,12 @@ from .routing.trace import RoutingTrace
 
 _SOURCE = "arXiv 2503.04398"
 _WHY = "its gain depends on the machine's links; from 1.2 on counts on PCIe and 100 GbE"
-#: Below this F1 of predicted against real experts a layer keeps the usual placement; this share of the requests is kept back to see it.
+#: Below this F1 of predicted experts a layer keeps the usual placement; this share of the requests is held out to measure it.
 PREDICTABLE, CHECKED = 0.5, 0.2
 
 
 def predictability(trace: RoutingTrace) -> npt.NDArray[np.float64]:
-    """[layers] F1 of the k experts that a token number used most, on requests that were not counted, against those really chosen."""
+    """Returns the F1 [layers] of the k experts that a token number used most, against those chosen in held-out requests."""
     cut = max(1, round((1 - CHECKED) * trace.requests))
     if cut >= trace.requests:
         return np.zeros(trace.layers)
@@ -55,13 +55,13 @@ def predictability(trace: RoutingTrace) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class SemMoE(ExpertTechnique):
-    """Co-clustering of experts and tokens; requests and tokens by score."""
+    """Co-clusters experts and tokens, and directs requests and tokens by score."""
 
-    devices: int = parameter(8, "devices, where `fit` is called by itself", range=(1, 4096))
-    penalty: float = parameter(0.1, "weight of devices whose experts get more tokens than others'", range=(0.0, 10.0))
-    replicate: bool = parameter(False, "fill slots with copies where the devices do not divide the experts")
+    devices: int = parameter(8, "the number of devices if `fit` is called directly", range=(1, 4096))
+    penalty: float = parameter(0.1, "weight of the penalty on devices whose experts get more tokens than others", range=(0.0, 10.0))
+    replicate: bool = parameter(False, "whether to fill slots with copies if the devices do not divide the experts")
     copies: int = parameter(0, "slots for copies on every device, beyond an equal part", range=(0, 64))
-    hot: float = parameter(0.0, "what copies are for: 0 tokens that stay, 1 experts with the most tokens", range=(0.0, 1.0))
+    hot: float = parameter(0.0, "the purpose of copies, from 0 for locality to 1 for the experts with the most tokens", range=(0.0, 1.0))
 
     by_score: ClassVar[bool] = True
     claims: ClassVar[tuple[Claim, ...]] = (
@@ -88,11 +88,11 @@ class SemMoE(ExpertTechnique):
     )  # fmt: skip
 
     def fit(self, trace: RoutingTrace) -> ExpertPlacement:
-        """The placement for `devices`, learnt from a trace."""
+        """Learns the placement for `devices` from a trace."""
         return self.place(trace, self.devices)
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """Layer by layer; then labels so that a token number's homes agree from layer to layer."""
+        """Places layer by layer, and then relabels devices so that a token number's homes agree between layers."""
         if not (self.replicate and devices >= 1):
             check_devices(trace.experts, devices)
         slots = -(-trace.experts // devices)
@@ -111,7 +111,7 @@ class SemMoE(ExpertTechnique):
         return scored(ExpertPlacement(physical, trace.experts), trace, learnt)
 
     def _clustered(self, trace: RoutingTrace, devices: int, learnt: npt.NDArray[np.bool_]) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
-        """Every layer's weights and clusters; layers do not depend on each other, so each core has one at a time."""
+        """Returns every layer's weights and clusters; layers are independent, so each core works on one at a time."""
 
         def layer(number: int, rng: np.random.Generator) -> tuple[Any, npt.NDArray[np.int64]]:
             weights = token_weights(trace.counts(number), trace.k)
@@ -119,13 +119,13 @@ class SemMoE(ExpertTechnique):
                 return weights, np.arange(trace.experts) // -(-trace.experts // devices)
             return weights, cluster_experts(weights, devices, rng, penalty=self.penalty)
 
-        # One thread a matrix product: two levels of threads get into each other's way.
+        # Matrix products use one thread, because two levels of threads would disturb each other.
         with threadpool_limits(1), ThreadPoolExecutor(min(trace.layers, os.cpu_count() or 1)) as cores:
             yield from cores.map(layer, range(trace.layers), self.rng.spawn(trace.layers))
 
 
 def scored(placement: ExpertPlacement, trace: RoutingTrace, learnt: npt.NDArray[np.bool_]) -> ExpertPlacement:
-    """The placement with what it knows of token numbers: how much of each one's work every device can do, in layers that were learnt."""
+    """Returns the placement with scores: the share of each token number's work that every device can do, in layers that were learnt."""
     mass = np.bincount(trace.token_id, minlength=trace.vocabulary).astype(float)
     score = np.zeros((trace.layers, trace.vocabulary, placement.devices), np.float16)
     total = np.zeros((trace.vocabulary, placement.devices), np.float32)
@@ -141,10 +141,10 @@ def scored(placement: ExpertPlacement, trace: RoutingTrace, learnt: npt.NDArray[
 def with_copies(
     weights: Any, device: npt.NDArray[np.int64], home: npt.NDArray[np.int64], devices: int, slots: int, hot: float
 ) -> npt.NDArray[np.int16]:
-    """[devices, slots] experts, free slots filled with copies one at a time (our design).
+    """Returns the experts [devices, slots], with free slots filled by copies one at a time (our design).
 
-    A copy on device d is worth (1 − hot)·(tokens at home on d that use the expert and find no copy there) + hot·(the expert's tokens for
-    each copy it has).
+    A copy on device d is worth (1 − hot)·(tokens at home on d that use the expert and find no copy there) + hot·(the expert's tokens per
+    copy).
     """
     experts = weights.shape[1]
     there = np.zeros((devices, experts), bool)
@@ -168,7 +168,7 @@ def with_copies(
 def agreeing_labels(
     before: npt.NDArray[np.int64], home: npt.NDArray[np.int64], mass: npt.NDArray[np.float64], devices: int
 ) -> npt.NDArray[np.int64]:
-    """[devices] new number of each device of this layer, so that as much token mass as can be stays where it was."""
+    """Returns the new number of each device of this layer [devices], so that as much token mass as possible stays where it was."""
     both = np.zeros((devices, devices))
     np.add.at(both, (home, before), mass)
     rows, columns = linear_sum_assignment(-both)

@@ -1,4 +1,4 @@
-"""Sem-MoE's scheduling alone: requests and tokens go to where their experts are, experts stay in index order.
+"""Sem-MoE's scheduling alone: requests and tokens go where their experts are, and experts stay in index order.
 
 Semantic Parallelism: Redefining Efficient MoE Inference via Model-Data Co-Scheduling, arXiv 2503.04398, 2025.
 """
@@ -21,7 +21,7 @@ class SemMoEData(ExpertTechnique):
     by_score: ClassVar[bool] = True
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """Index order, with scores."""
+        """Returns index order with scores."""
         check_devices(trace.experts, devices)
         usual = ExpertPlacement.index_order(trace.layers, trace.experts, devices)
         return scored(usual, trace, predictability(trace) >= PREDICTABLE)

@@ -1,4 +1,4 @@
-"""Sem-MoE's placement alone, requests in turn and tokens by position.
+"""Sem-MoE's placement alone: requests go to devices in turn, and tokens by position.
 
 Semantic Parallelism: Redefining Efficient MoE Inference via Model-Data Co-Scheduling, arXiv 2503.04398, 2025.
 """

@@ -1,4 +1,4 @@
-"""Experts in the order of their numbers, requests in turn: what engines do by default since GShard.
+"""Experts are placed in the order of their numbers and requests go to devices in turn, as engines do by default since GShard.
 
 GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR 2021.
 """
@@ -17,6 +17,6 @@ class Vanilla(ExpertTechnique):
     """Learns nothing."""
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """In index order."""
+        """Returns index order."""
         check_devices(trace.experts, devices)
         return ExpertPlacement.index_order(trace.layers, trace.experts, devices)

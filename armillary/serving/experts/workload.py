@@ -1,4 +1,4 @@
-"""The work of this arena: a model, its routing in two halves, and the machine; drawn, from a real small model, or from a file."""
+"""The work of this arena is a model, its routing in two halves, and the machine; it is drawn, recorded from a small model, or read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .routing.synthetic import TOPICS, draw
 from .routing.trace import RoutingTrace
 from .simulation.evaluation import Attention, Ground
 
-#: Top-k mass of a token number's experts, first layer to last: the published range.
+#: The published range of the top-k mass of a token number's experts, from the first layer to the last.
 AFFINITY = (0.833, 0.976)
 #: DeepSeek-V2-Lite, as its config.json says.
 DEEPSEEK_V2_LITE: dict[str, Any] = {
@@ -29,7 +29,7 @@ DEEPSEEK_V2_LITE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ExpertWork:
-    """seen: routing to learn from; asked: routing to be judged on; wave: requests that are served together."""
+    """Techniques learn from the routing `seen` and are judged on the routing `asked`, with `wave` requests served together."""
 
     model: Model
     seen: RoutingTrace
@@ -40,7 +40,7 @@ class ExpertWork:
 
 
 def model_of(name: str) -> Model:
-    """A preset or config.json with experts."""
+    """Returns a preset or config.json with experts."""
     if name == "deepseek-v2-lite":
         return Model.from_config(DEEPSEEK_V2_LITE, name=name)
     if name == "tiny-moe":
@@ -57,24 +57,18 @@ def drawn(
     model: str, link: str, attention: Attention, devices: int, rng: np.random.Generator, *, affinity: str, requests: int, layers: int,
     vocabulary: int, prompt: int, output: int, per_device: int,
 ) -> ExpertWork:  # fmt: skip
-    """Synthetic routing of a model's shape. affinity: "published", "none", or "other topics" (learnt on some, judged on others)."""
+    """Draws routing of a model's shape; affinity is "published", "none", or "other topics" (learnt on some, judged on others)."""
     of = model_of(model)
     assert of.moe is not None
     experts, k = of.moe.experts, of.moe.top_k
     share = np.full(layers, k / experts) if affinity == "none" else np.linspace(*AFFINITY, layers)
     how: dict[str, Any] = {
-        "experts": experts,
-        "k": k,
-        "layers": layers,
-        "affinity": share,
-        "vocabulary": vocabulary,
-        "prompt": prompt,
-        "output": output,
-    }
+        "experts": experts, "k": k, "layers": layers, "affinity": share, "vocabulary": vocabulary, "prompt": prompt, "output": output,
+    }  # fmt: skip
     if affinity == "other topics":
         half = TOPICS // 2
         seed = int(rng.integers(2**31))
-        # The same token numbers and favourites, drawn alike twice; only the requests' topics differ.
+        # Both draws have the same token numbers and favourites; only the requests' topics differ.
         seen = draw(requests // 2, **how, rng=np.random.default_rng(seed), topics=tuple(range(half)))
         asked = draw(requests // 2, **how, rng=np.random.default_rng(seed), topics=tuple(range(half, TOPICS)))
     else:
@@ -86,7 +80,7 @@ def drawn(
 
 
 def real(link: str, attention: Attention, devices: int, *, steps: int, requests: int, per_device: int, seed: int) -> ExpertWork:
-    """Routing of `tiny-moe`, trained here for so many steps, on text that it has not seen."""
+    """Records the routing of `tiny-moe`, trained here for this number of steps, on text that it has not seen."""
     from .routing.tiny_model import recorded
 
     seen, asked = recorded(steps, requests, seed).halves()
@@ -95,7 +89,7 @@ def real(link: str, attention: Attention, devices: int, *, steps: int, requests:
 
 
 def of_file(path: Path, model: str, link: str, attention: Attention, devices: int, wave: int) -> ExpertWork:
-    """A routing trace of your own, its first half to learn from."""
+    """Reads a user's routing trace, whose first half is to learn from."""
     of = model_of(model)
     assert of.moe is not None
     trace = RoutingTrace.read(path, experts=of.moe.experts)

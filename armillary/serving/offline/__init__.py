@@ -1,4 +1,4 @@
-"""Offline serving on mixed GPUs: which layers, at which bits, on which device, in which micro-batches.
+"""Offline serving on mixed GPUs: plans which layers run at which bits on which device, and in which micro-batches.
 
 from armillary.serving.offline import SplitQuant
 plan = SplitQuant(quality=40.0).plan("llama-3-8b", "mixed-offline-3", prompt=512, output=100, batch=32)

@@ -1,7 +1,7 @@
 """Adabits takes the best quality that fits, whatever it costs in time.
 
-A mixed-integer program over layers, devices and bits that makes Σω least under every device's memory, and has no word for speed:
-the adaptive quantisation half of the published planner alone, and where its heuristic begins (LLM-PQ, arXiv 2403.01136, 2024).
+A mixed-integer program over layers, devices and bits minimises Σω within every device's memory and ignores speed. It is the adaptive
+quantisation half of the published planner, and the starting point of its heuristic (LLM-PQ, arXiv 2403.01136, 2024).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Adabits(Technique):
     solver: Solver = parameter("auto", "highspy, scipy, or whichever is installed")
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work."""
+        """Returns the plan for this work."""
         order: Sequence[Device] = work.devices[: work.model.layers]
         group = max(work.group, self.group or (2 if work.model.layers > UNGROUPED else 1))
 
@@ -41,6 +41,6 @@ class Adabits(Technique):
 
 
 def best_quality(problem: Problem, limit_s: float = 20.0, solver: Solver = "auto", gap: float = 1e-4) -> tuple[Choice, str]:
-    """The choice of least Σω that fits, and who found it."""
+    """Returns the choice of least Σω that fits, and the solver that found it."""
     found = solve(problem, only_quality=True, limit_s=limit_s, solver=solver, gap=gap)
     return found.choice, found.solver

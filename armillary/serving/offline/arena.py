@@ -1,4 +1,4 @@
-"""Which layers, at which precision, on which device, with which micro-batches finish a pile of prompts first at the quality needed?"""
+"""Which split of layers, precisions and micro-batches over mixed GPUs finishes a pile of prompts first at the quality needed?"""
 
 from __future__ import annotations
 
@@ -62,19 +62,17 @@ PUBLISHED = {1: "opt-13b", 2: "opt-13b", 3: "opt-30b", 4: "opt-30b", 5: "opt-66b
 MIXED = {3, 4, 5, 6, 9}
 #: Prompts of 200 to 1,900 tokens that are summarised, each with its model, cluster and sequences per batch.
 SUMMARISE = {"summarise-opt-30b": ("opt-30b", "mixed-offline-3", 8), "summarise-llama-70b": ("llama-3-70b", "mixed-offline-6", 32)}
-#: Devices for the model whose perplexity is measured (one node each), and sequences per batch: bits are short on all of them.
+#: Devices for the model whose perplexity is measured (one node each), and sequences per batch; memory is scarce on all of them.
 PERPLEXITY = {"perplexity-t4": (("t4",), 32), "perplexity-t4-p100": (("t4", "p100-12"), 32), "perplexity-p100": (("p100-12",), 24)}
 OUTPUT, PROMPTS = {"tiny": 12, "small": 100, "large": 100}, {"tiny": 16, "small": 128, "large": 1024}
 STEPS, GROUP = {"tiny": 20, "small": 200, "large": 300}, {"tiny": 8, "small": 1, "large": 1}
-
-
 #: The cases of the tiny scale: every kind of case, few of each.
 TINY = frozenset({"cluster-1", "cluster-3", "cluster-7", "summarise-opt-30b", "perplexity-t4"})
 
 
 @offline.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """The models of the papers on ten clusters, summaries, and plans whose perplexity is measured; or four models on the user's cluster."""
+    """Yields the papers' models on ten clusters, summaries, and plans with measured perplexity; or four models on the user's cluster."""
     facts: dict[str, Any] = {"prompt": 512, "output": OUTPUT[scale], "batch": 32, "group": GROUP[scale]}
     if cluster is None:
         yield from (case for case in _built_in(scale, facts) if scale != "tiny" or case.name in TINY)
@@ -98,7 +96,7 @@ def _built_in(scale: str, facts: dict[str, Any]) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file of prompts is planned for, and what is known of the model and of the devices."""
+    """The model and devices for which a file of prompts is planned, and what is known about them."""
 
     model: str = parameter("llama-3-8b", "the model of a file of prompts: a preset, a config.json, or its folder", file=True)
     devices: str = parameter("mixed-offline-3", "the cluster: a preset or a file", file=True)
@@ -116,7 +114,7 @@ class Reading:
         return None if self.quality in ("uniform", "any") else float(self.quality)
 
     def validate(self) -> None:
-        """Some precision must be allowed, and the bound on quality must be a number or a word that is known."""
+        """Raises InputError if no precision is allowed, or if the bound on quality is neither a number nor a known word."""
         if not self.bits:
             raise InputError("found none; expected some of 2, 3, 4, 8, 16", where="--bits")
         try:
@@ -153,14 +151,14 @@ def read(path: Path, how: Reading) -> OfflineWork:
 
 @offline.own_cases
 def own_cases(work: OfflineWork, name: str, how: Reading) -> Iterator[Case]:
-    """The prompts as one case."""
+    """Yields the prompts as one case."""
     facts = {"model": work.model.name, "prompts": len(work.prompt), "batch": work.batch, "notes": list(work.notes)}
     yield Case(name, _own, facts, frozenset({"llm", "file"}), cluster=work.cluster)
 
 
 @offline.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Three prompts, one of them in OpenAI's batch format."""
+    """Returns three prompts, one of them in OpenAI's batch format."""
     file = folder / "prompts.jsonl"
     body = {"model": "m", "messages": [{"role": "user", "content": "Summarise the following report."}], "max_tokens": 8}
     asked = {"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions", "body": body}
@@ -171,7 +169,7 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @offline.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Makes a plan and simulates its pipeline; where the case has a real model, its bits are applied to that."""
+    """Makes a plan and simulates its pipeline; if the case has a real model, the plan's bits are applied to it."""
     from .planning.problem import DoesNotFit
 
     work, tiny = case.workload
@@ -196,7 +194,7 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @offline.answer
 def answer(result: Result) -> str:
-    """The plan that finishes first among those that keep the quality, and by how much."""
+    """Returns the plan that finishes first among those that keep the quality, and by how much."""
     ranked = {case: kept for case in result.cases if (kept := _kept(result, case))}
     if not ranked:
         return "Nothing was planned."
@@ -214,7 +212,7 @@ def answer(result: Result) -> str:
 
 
 def _kept(result: Result, case: str) -> dict[str, float]:
-    """Tokens per second of the plans that keep the quality, the fastest first."""
+    """Returns tokens per second of the plans that keep the quality, the fastest first."""
     if "token_throughput" not in result.metrics:
         return {}
     over = {t for t, loss in result.on(case, "over_quality").items() if loss > 0} if "over_quality" in result.metrics else set()
@@ -223,14 +221,14 @@ def _kept(result: Result, case: str) -> dict[str, float]:
 
 @offline.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Throughput of every technique on every case."""
+    """Plots the throughput of every technique on every case."""
     if "token_throughput" not in result.metrics:
         return []
     return result.panels("Output tokens per second", "token_throughput", y="tok/s", log_y=True)
 
 
 def bounded(work: OfflineWork) -> OfflineWork:
-    """The work with the quality that the best single precision, dealt evenly, would lose as its bound; none where that does not fit."""
+    """Returns the work bounded by the quality loss of the best single precision, dealt evenly; unbounded if that does not fit."""
     from .planning.problem import DoesNotFit
     from .uniform import Uniform
 
@@ -268,7 +266,7 @@ def _measured(case: Case, rng: np.random.Generator) -> tuple[OfflineWork, Tiny]:
 
 @functools.cache
 def nodes_of(models: tuple[str, ...], rate: str = "100 Gb/s") -> Cluster:
-    """A cluster of one node for each device: PCIe 3 inside, Ethernet between."""
+    """Returns a cluster of one node for each device: PCIe 3 inside, Ethernet between."""
     from armillary.cluster import from_dict
 
     groups = [
@@ -292,7 +290,7 @@ def _own(case: Case, rng: np.random.Generator) -> tuple[OfflineWork, None]:
 
 
 def _plain_loss(case: Case) -> float:
-    """The loss of the trained model without quantisation, to which every plan is compared."""
+    """Returns the loss of the trained model without quantisation, to which every plan is compared."""
     from .quality.trained_tiny import loss
 
     return loss(case.workload[1])

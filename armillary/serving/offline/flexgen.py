@@ -1,10 +1,10 @@
 """FlexGen keeps what does not fit on the host, and brings each layer's share over while the layer before is computed.
 
-FlexGen's block schedule: a block of sequences passes layer by layer; while a layer computes, the next layer's weights and its
-cached keys and values come over the host link, and new ones go back. A layer so takes the longest of compute and transfers. The
-policy (block size, shares of weights and of cache on the host) is searched with that cost model, as published; on several devices
-layers are dealt evenly in a pipeline, as published. Precision: the fastest within the work's quality. Host memory is taken to
-suffice; attention on the host's cores and a quantised cache are left out.
+In FlexGen's block schedule a block of sequences passes layer by layer. While a layer computes, the next layer's weights and its cached
+keys and values come over the host link, and new ones go back, so a layer takes the longest of compute and transfers. The policy (block
+size, shares of weights and of cache on the host) is searched with that cost model, and on several devices layers are dealt evenly in a
+pipeline, both as published. The precision is the fastest one within the work's quality. Host memory is assumed to suffice; attention on
+the host's cores and a quantised cache are left out.
 
 FlexGen: High-Throughput Generative Inference of Large Language Models with a Single GPU, ICML 2023.
 """
@@ -29,11 +29,11 @@ from .workload import Device, OfflineWork
 class FlexGen(Technique):
     """Keeps weights and cache partly on the host, in the published block schedule, at one precision (FlexGen, ICML 2023)."""
 
-    bits: int | None = parameter(None, "one precision; none: the fastest within the work's quality")
+    bits: int | None = parameter(None, "one precision; none takes the fastest within the work's quality")
     steps: int = parameter(10, "steps of the searched share of cache on the host", range=(1, 100))
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work."""
+        """Returns the plan for this work."""
         best: Plan | None = None
         order = work.devices[: work.model.layers]
         for bit in range(len(work.bits)):
@@ -50,7 +50,7 @@ class FlexGen(Technique):
         return best
 
     def _placed(self, work: OfflineWork, order: tuple[Device, ...], bit: int, size: int) -> Plan | None:
-        """Even layers at one precision in blocks of `size`, with the least streaming that lets every stage fit."""
+        """Returns even stages at one precision in blocks of `size`, with the least streaming that lets every stage fit."""
         problem = problem_of(work, order, size, size)
         choice = flat(problem, even(work.model.layers, len(order)), bit)
         prefill, decode, stages = problem.prefill.copy(), problem.decode.copy(), []
@@ -64,13 +64,13 @@ class FlexGen(Technique):
             prefill[:, j], decode[:, j] = np.maximum(prefill[:, j], floor[0]), np.maximum(decode[:, j], floor[1])
         streamed = replace(problem, prefill=prefill, decode=decode)
         pre, dec = streamed.stage_times(choice)
-        # With fewer blocks than stages the pipeline is not full, and a token's time is that of its own way through it.
+        # With fewer blocks than stages the pipeline is not full, and a token takes the time of its own pass through all stages.
         seconds = pre.sum() + streamed.prefill_turns * pre.max()
         seconds += (streamed.output - 1) * max(dec.sum(), streamed.micro_decode * dec.max())
         return replace(plan, stages=tuple(stages), predicted_s=float(seconds) * len(work.batches), solver="policy search")
 
     def _shares(self, work: OfflineWork, problem: Problem, choice: Choice, stage: Stage, j: int, size: int) -> tuple[float, float] | None:
-        """(weights, cache) on the host for the least time of the stage; None where even all of both is too little."""
+        """Returns the shares (weights, cache) on the host that give the stage its least time, or None if even all of both is too little."""
         bits, longest = stage.bits, work.longest
         kinds = [work.model.kinds[work.kinds[i]][0] for i in range(stage.first, stage.last)]
         each = np.array([layer_bytes(work.model, kind, b) for kind, b in zip(kinds, bits, strict=True)])
@@ -78,7 +78,7 @@ class FlexGen(Technique):
         budget, found = float(problem.budget[j]), None
         for y in np.linspace(0.0, 1.0, self.steps + 1):
             need = each.sum() + cache * (1 - y) - budget
-            # What stays out, less the two layers that are on the device while they are computed with.
+            # The bytes that stay on the host, less the two layers that are on the device during their computation.
             x = 0.0 if need <= 0 else need / max(each.sum() - 2 * each.max(), 1e-300)
             if not 0 <= x <= 1:
                 continue
@@ -93,7 +93,7 @@ class FlexGen(Technique):
 
 
 def _layer_floor(work: OfflineWork, stage: Stage, shares: tuple[float, float], size: int) -> tuple[float, float]:
-    """Seconds of the host link for a layer of a stage: in a prompt's pass (weights in, new keys and values out) and in a token's."""
+    """Returns the host-link seconds of one layer, in a prompt's pass (weights in, new keys and values out) and in a token's."""
     if shares == (0.0, 0.0):
         return 0.0, 0.0
     latency, per_byte = work.cluster.alpha_beta(stage.device.host, stage.device.place)
@@ -105,7 +105,7 @@ def _layer_floor(work: OfflineWork, stage: Stage, shares: tuple[float, float], s
 
 
 def blocks(batch: int, devices: int) -> Iterator[int]:
-    """Block sizes from the batch over the devices up to the whole batch."""
+    """Returns the block sizes from the batch over the devices up to the whole batch."""
     size = -(-batch // devices)
     while size < batch:
         yield size

@@ -1,8 +1,8 @@
 """Memory-proportional gives each device layers in proportion to its memory, all at 4 bits.
 
-What people do by hand with a mixed bag of GPUs and a `device_map`, for instance Accelerate's balanced maps with a quantised model
-(Hugging Face, 2022). Largest remainders decide where the shares are not whole, and a device that cannot hold its share gives one
-to the next that can.
+People do this by hand with a mixed bag of GPUs and a `device_map`, for instance with Accelerate's balanced maps and a quantised model
+(Hugging Face, 2022). Largest remainders decide where the shares are not whole, and a device that cannot hold its share passes a layer
+on to the next one that can.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .workload import OfflineWork
 class MemoryProportional(Technique):
     """Deals layers in proportion to memory at one precision, as people do by hand with `device_map` (2022)."""
 
-    bits: int = parameter(4, "bits of every layer; the nearest that the work allows", choices=(2, 3, 4, 8, 16))
+    bits: int = parameter(4, "bits of every layer; the nearest precision that the work allows is taken", choices=(2, 3, 4, 8, 16))
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work."""
+        """Returns the plan for this work."""
         order = work.devices[: work.model.layers]
         bit = min(range(len(work.bits)), key=lambda b: abs(work.bits[b] - self.bits))
 
@@ -43,7 +43,7 @@ class MemoryProportional(Technique):
 
 
 def shares(budget: np.ndarray, layers: int, largest: float) -> list[int]:
-    """Layers per device in proportion to its budget, at least one and no more than fit; fewer than `layers` where all are full."""
+    """Returns layers per device in proportion to its budget, at least one and no more than fit; fewer than `layers` if all are full."""
     room = np.maximum(budget, 0.0)
     exact = layers * room / max(room.sum(), 1e-300)
     counts = np.maximum(1, np.floor(exact).astype(int))

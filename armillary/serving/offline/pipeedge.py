@@ -1,9 +1,9 @@
 """PipeEdge finds the partition and the device order whose slowest stage is fastest, at one precision, by dynamic programming.
 
-f[k, used, last] is the least largest stage time of the first k layers on the devices used so far, the last of them `last`; the next
-stage takes layers k to m on a device that is left, and counts with what it computes and what was sent to it. Devices may be left
-out. One micro-batch size serves both phases, and a stage's time is that of all its passes, prompts and tokens together: the
-published system knows one kind of pass, and this is the strongest reading of it for generation (`phase` gives the others).
+f[k, used, last] is the smallest possible longest stage time of the first k layers on the devices used so far, of which `last` is the last
+one. The next stage takes layers k to m on a remaining device, and its time covers its compute and the transfer to it. Devices may be left
+out. One micro-batch size serves both phases, and a stage's time is that of all its passes, prompts and tokens together. The published
+system knows one kind of pass, and this is its strongest reading for generation (`phase` gives the others).
 
 PipeEdge: Pipeline Parallelism for Large-Scale Model Inference on Heterogeneous Edge Devices, DSD 2022.
 """
@@ -27,10 +27,10 @@ from .workload import Device, OfflineWork
 class PipeEdge(Technique):
     """Finds the best partition by dynamic programming at a single precision (PipeEdge, DSD 2022)."""
 
-    phase: Literal["both", "prefill", "decode"] = parameter("both", "passes whose stage times are evened out")
+    phase: Literal["both", "prefill", "decode"] = parameter("both", "the passes whose stage times are balanced")
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The fastest single precision within the work's quality, or the highest that fits where any quality will do."""
+        """Plans at the fastest single precision within the work's quality, or at the highest that fits if any quality will do."""
 
         def make(batch: int) -> Plan:
             found = []
@@ -51,7 +51,7 @@ class PipeEdge(Technique):
 
 
 def partitioned(work: OfflineWork, batch: int, bit: int, phase: str = "both") -> Plan:
-    """The plan of least largest stage at one precision (its place in the work's bits)."""
+    """Returns the plan with the smallest longest stage at one precision (an index of the work's bits)."""
     size = -(-batch // len(work.devices))
     kinds: dict[tuple[str, str], list[Device]] = {}
     for device in work.devices:
@@ -71,8 +71,8 @@ def partitioned(work: OfflineWork, batch: int, bit: int, phase: str = "both") ->
 def _searched(
     work: OfflineWork, kinds: list[Device], counts: list[int], size: int, batch: int, bit: int, phase: str
 ) -> tuple[list[int], list[int]]:
-    """(kind of each stage, layers of each stage)."""
-    # Each kind as the first of a pipeline of one: budgets and times with what the first device also does.
+    """Returns (kind of each stage, layers of each stage)."""
+    # Each kind is priced as the first of a pipeline of one, with the additional duties of the first device.
     alone = [problem_of(work, [device], size, size, batch=batch) for device in kinds]
     layers = work.model.layers
     from .pricing.layer_cost import once_bytes
@@ -101,7 +101,7 @@ def _searched(
                 phase != "prefill"
             )
     costs = [[stage(problem, first) for first in (False, True)] for problem in alone]
-    # Per (used, last): the least largest stage for k layers done, and where the last stage began with which state before.
+    # For each (used, last): the smallest longest stage after k layers, and the layer and state from which its last stage began.
     start: tuple[int, ...] = (0,) * len(kinds)
     best: dict[tuple[tuple[int, ...], int], Any] = {(start, -1): np.where(np.arange(layers + 1) == 0, 0.0, np.inf)}
     back: dict[tuple[tuple[int, ...], int], tuple[Any, Any]] = {}

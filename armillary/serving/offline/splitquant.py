@@ -1,14 +1,14 @@
 """SplitQuant chooses the layer split, every layer's bits and both micro-batches together, for both phases at once.
 
-Prompts are bound by compute, tokens by memory, and old devices lose differently in the two; so a split that is even in one phase is
-not in the other, and a layer at fewer bits on a slow device may cost less quality than it saves time. A mixed-integer program
-(`planning/ilp.py`) is exact for one order of the devices and one pair of micro-batches; orders and micro-batches are enumerated, and those
-whose relaxation is worse than the best plan known are passed over. Times come from the published linear latency model
-(`pricing/latency_model.py`), quality from its indicator ω (`quality/indicator.py`).
+Prompts are bound by compute and tokens by memory, and old devices are slower by different factors in the two phases. A split that is even
+in one phase is therefore uneven in the other, and a layer at fewer bits on a slow device may cost less quality than it saves time. A
+mixed-integer program (`planning/ilp.py`) is exact for one order of the devices and one pair of micro-batches. Orders and micro-batches are
+enumerated, and those whose relaxation is worse than the best known plan are skipped. Times come from the published linear latency model
+(`pricing/latency_model.py`), and quality from its indicator ω (`quality/indicator.py`).
 
 SplitQuant: Resource-Efficient LLM Offline Serving on Heterogeneous GPUs via Phase-Aware Model Partition and Adaptive Quantization,
-IEEE CLUSTER 2025 (its first form: LLM-PQ, arXiv 2403.01136). The released planner needs a commercial solver; this one takes HiGHS.
-Ours: the order of the enumeration, the bound that passes over, a batch that is halved where nothing fits, and ω's stand-in where no
+IEEE CLUSTER 2025 (its first form: LLM-PQ, arXiv 2403.01136). The released planner needs a commercial solver; this one uses HiGHS.
+Our design: the order of the enumeration, the bound that skips, a batch that is halved if nothing fits, and the stand-in for ω if no
 weights are given.
 """
 
@@ -43,19 +43,19 @@ _WHY = "our devices are modelled, not measured, and the clusters are our reading
 
 @dataclass(frozen=True)
 class SplitQuant(Technique):
-    """SplitQuant with its exact program (IEEE CLUSTER 2025): layer split, bits and micro-batches together."""
+    """Plans with SplitQuant's exact program (IEEE CLUSTER 2025): layer split, bits and micro-batches together."""
 
     theta: float = parameter(0.0, "seconds that one unit of lost quality (Σω) is worth; at 0 only the bound counts", range=(0, 1e9))
-    quality: float | None = parameter(None, "most Σω allowed; none: the work's own bound, or any with theta")
-    objective: Literal["paper", "released"] = parameter("paper", "the last pipeline term: the paper's or the release's")
+    quality: float | None = parameter(None, "the largest Σω allowed; none takes the work's own bound, or any with theta")
+    objective: Literal["paper", "released"] = parameter("paper", "whose form the last pipeline term has: the paper's or the release's")
     orders: Literal["types", "all", "given"] = parameter(
         "types", "device orders tried: those of the kinds, all that differ, or the cluster's own"
     )
-    group: int = parameter(0, "layers that share a device and bits; 0: one, or two above 40 layers", range=(0, 64))
-    allow_empty: bool = parameter(False, "devices may go without layers")
+    group: int = parameter(0, "layers that share a device and bits; 0 means one, or two above 40 layers", range=(0, 64))
+    allow_empty: bool = parameter(False, "whether devices may go without layers")
     gap: float = parameter(1e-4, "relative gap at which the solver stops", range=(0, 1))
     limit_s: float = parameter(60.0, "seconds for the solver on one order and pair of micro-batches", range=(0.01, 86400))
-    total_s: float = parameter(300.0, "seconds for all of them; then the best so far counts", range=(0.01, 86400))
+    total_s: float = parameter(300.0, "seconds for all of them, after which the best plan so far is returned", range=(0.01, 86400))
     solver: Solver = parameter("auto", "highspy (with a start), scipy, or whichever is installed")
 
     claims: ClassVar[tuple[Claim, ...]] = (
@@ -72,10 +72,10 @@ class SplitQuant(Technique):
         batch: int = 32, bits: Sequence[int] = BITS, omega: OmegaTable | str | Path | None = None,
         profile: LatencyModel | str | Path | Mapping[str, str | Path] | None = None,
     ) -> Plan:  # fmt: skip
-        """The plan for a model (`config.json`, preset) on a cluster (file, preset) for prompts and outputs of so many tokens.
+        """Returns the plan for a model (`config.json`, preset) on a cluster (file, preset); `prompt` and `output` are in tokens.
 
-        omega: a table, or CSV `layer,bits,omega`; a stand-in where none is given. profile: measured latencies of the devices, a CSV with a
-        column `device` or one CSV for each device; `armillary.llm`'s operators where none is given.
+        omega: a table, or CSV `layer,bits,omega`; without one a stand-in is used. profile: measured latencies of the devices, a CSV with a
+        column `device` or one CSV for each device; without one the operators of `armillary.llm` are used.
         """
         table = omega if isinstance(omega, OmegaTable) or omega is None else read_omega(omega)
         work = OfflineWork.of(
@@ -84,20 +84,20 @@ class SplitQuant(Technique):
         return self.plan_for(work)
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work."""
+        """Returns the plan for this work."""
         return self.enumerated(work, exact=True)
 
     def validate(self) -> None:
-        """A bound on quality must be possible."""
+        """Raises InputError for a negative bound on quality."""
         if self.quality is not None and not self.quality >= 0:
             raise InputError(f"quality: found {self.quality}; expected 0 or more, or none")
 
     def bound(self, work: OfflineWork) -> float | None:
-        """Most Σω: the technique's own, else the work's unless θ weighs quality already."""
+        """Returns the largest Σω allowed: the technique's own bound, or else that of the work unless θ weighs quality already."""
         return self.quality if self.quality is not None else None if self.theta > 0 else work.quality
 
     def enumerated(self, work: OfflineWork, *, exact: bool) -> Plan:
-        """The best plan over orders and micro-batches, of the whole batch or the largest part of it that fits."""
+        """Returns the best plan over orders and micro-batches, for the whole batch or the largest part of it that fits."""
         return halved_until_it_fits(work, lambda batch: self._best(work, batch, exact))
 
     def _best(self, work: OfflineWork, batch: int, exact: bool) -> Plan:
@@ -159,14 +159,14 @@ class SplitQuant(Technique):
             raise
 
     def device_orders(self, devices: Sequence[Device], layers: int) -> Iterator[tuple[Device, ...]]:
-        """Orders to try; devices of one kind on one node are the same."""
+        """Returns the orders to try; devices of one kind on one node are interchangeable."""
         if len(devices) > layers and not self.allow_empty:
             devices = devices[:layers]
         return orders(devices, self.orders)
 
 
 def orders(devices: Sequence[Device], which: Literal["types", "all", "given"] = "types") -> Iterator[tuple[Device, ...]]:
-    """Orders of devices that differ: of whole kinds (devices of one kind on one node together), of all, or only the given one."""
+    """Yields the distinct orders of devices: of whole kinds (those of one kind on one node together), of all, or only the given one."""
     if which == "given":
         yield tuple(devices)
         return
@@ -193,13 +193,13 @@ def _arrangements(counts: list[tuple[Any, int]]) -> Iterator[tuple[Any, ...]]:
 
 
 def micro_batches(batch: int, devices: int) -> Iterable[tuple[int, int]]:
-    """(prefill, decode) micro-batches: decode the batch over the devices, prefill each divisor of that."""
+    """Yields (prefill, decode) micro-batches: decode is the batch over the devices, and prefill takes each divisor of that."""
     decode = -(-batch // devices)
     return [(p, decode) for p in range(1, decode + 1) if decode % p == 0]
 
 
 def profile_of(profile: LatencyModel | str | Path | Mapping[str, str | Path] | None) -> LatencyModel | None:
-    """A latency model from measured profiles, as it is, or none."""
+    """Returns the latency model of measured profiles, a given model unchanged, or None."""
     if profile is None or isinstance(profile, LatencyModel):
         return profile
     if isinstance(profile, Mapping):

@@ -1,10 +1,10 @@
 """SplitQuant's heuristic, bit-width transfer, lets fast stages take over layers of the slowest one at fewer bits.
 
-Begin with the best quality that fits. Then, again and again: the straggler is the stage with the largest T_pre·(m_p − 1) + (n −
-1)·(m_d − 1)·T_dec; every faster stage (a pioneer) may take over layers of it. What a pioneer's layer of P bits leaves room for, the
-conversions say: (16: two at 8), (8: one at 8), (16: four at 4), (8: two at 4), (4: one at 4). Layers keep their order, so that
-stages between the two shift; on every stage the precisions go to the layers where ω grows least. The best improving move that fits
-is made; without one, it ends.
+The heuristic begins with the best quality that fits and then makes moves. The straggler is the stage with the largest T_pre·(m_p − 1) +
+(n − 1)·(m_d − 1)·T_dec, and every faster stage (a pioneer) may take over layers from it. The conversions say how many layers fit in the
+room of one pioneer layer: (16: two at 8), (8: one at 8), (16: four at 4), (8: two at 4), (4: one at 4). Layers keep their order, so the
+stages between the two shift, and on every stage the lower precisions go to the layers where ω grows least. The best improving move that
+fits is made, until there is none.
 
 SplitQuant: Resource-Efficient LLM Offline Serving on Heterogeneous GPUs via Phase-Aware Model Partition and Adaptive Quantization,
 IEEE CLUSTER 2025 (as LLM-PQ, arXiv 2403.01136). Our reading: as many layers move as the conversion says; a pioneer's layer of P
@@ -32,7 +32,7 @@ from .workload import OfflineWork
 #: (bits of a pioneer's layer, bits at which layers move, how many).
 CONVERSIONS = ((16, 8, 2), (8, 8, 1), (16, 4, 4), (8, 4, 2), (4, 4, 1))
 MOST_MOVES = 1000
-#: Binaries up to which the start is found exactly.
+#: The number of binaries up to which the start is found exactly.
 EXACT_START = 240
 
 
@@ -43,12 +43,12 @@ class SplitQuantH(SplitQuant):
     claims: ClassVar[tuple[Claim, ...]] = ()
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work: the heuristic on every order and pair of micro-batches."""
+        """Returns the plan for this work by running the heuristic on every order and pair of micro-batches."""
         return self.enumerated(work, exact=False)
 
 
 def heuristic(problem: Problem, *, theta: float = 0.0, quality: float | None = None, start: Choice | None = None) -> Choice:
-    """The choice that bit-width transfer ends at; `DoesNotFit` where even the best quality that fits is over `quality`."""
+    """Returns the choice at which bit-width transfer ends; raises `DoesNotFit` if even the best quality that fits is over `quality`."""
     problem.check()
     choice = start or quality_start(problem)
     if quality is not None and problem.quality(choice) > quality * (1 + 1e-9) + 1e-12:
@@ -69,14 +69,14 @@ def heuristic(problem: Problem, *, theta: float = 0.0, quality: float | None = N
 
 
 def stage_weight(problem: Problem, choice: Choice) -> np.ndarray:
-    """What makes a straggler: T_pre·(m_p − 1) + (n − 1)·(m_d − 1)·T_dec of every stage; with one micro-batch, the plain times."""
+    """Returns T_pre·(m_p − 1) + (n − 1)·(m_d − 1)·T_dec of every stage, or the plain times with one micro-batch; the largest straggles."""
     pre, dec = problem.stage_times(choice)
     weight = pre * (problem.micro_prefill - 1) + dec * (problem.output - 1) * (problem.micro_decode - 1)
     return weight if weight.max() > 0 else pre + dec * (problem.output - 1)
 
 
 def moves(problem: Problem, choice: Choice) -> Iterator[Choice]:
-    """Every move from here."""
+    """Yields every move from this choice."""
     weight = stage_weight(problem, choice)
     straggler = int(weight.argmax())
     slots = [np.sort(choice.bits[choice.layers_of(j)]) for j in range(problem.devices)]
@@ -108,7 +108,7 @@ def _replaced(slots: Ints, old: int, new: int) -> Ints:
 
 
 def arranged(problem: Problem, slots: list[Ints]) -> Choice:
-    """Layers in order over the stages, as many as each has precisions; on a stage the most bits go to the layers that mind most."""
+    """Returns the layers in order over the stages, as many as each has precisions; the most sensitive layers of a stage get most bits."""
     device = np.repeat(np.arange(problem.devices), [len(s) for s in slots])
     bits = np.empty(problem.layers, np.int64)
     at = 0
@@ -121,12 +121,12 @@ def arranged(problem: Problem, slots: list[Ints]) -> Choice:
 
 
 def quality_start(problem: Problem) -> Choice:
-    """The best quality that fits: exact where the program is small, else greedy bits with cuts moved while that helps."""
+    """Returns the best quality that fits, exactly if the program is small, else with greedy bits and cuts that move while that helps."""
     if problem.layers * problem.devices * len(problem.bits) <= EXACT_START:
         return best_quality(problem, limit_s=10.0)[0]
     least = problem.memory[:, 0]
     room = np.maximum(problem.budget, 0.0)
-    # Cuts where the layers at the fewest bits fill each device in proportion.
+    # At these cuts, layers at the fewest bits fill the devices in proportion.
     edges = np.concatenate([[0.0], np.cumsum(room)]) / room.sum() * least.sum()
     ends = np.searchsorted(np.cumsum(least), edges[1:-1], side="right")
     counts = np.diff(np.concatenate([[0], ends, [problem.layers]]))
@@ -155,12 +155,12 @@ def quality_start(problem: Problem) -> Choice:
 
 
 def _greedy(problem: Problem, counts: Ints) -> tuple[float, Choice]:
-    """(Σω, choice) at these layers per device: from the fewest bits up, wherever a byte buys the most; what does not fit counts as much."""
+    """Returns (Σω, choice) for these layers per device: bits rise from the fewest where a byte gains most; misfits count as penalties."""
     layers = np.arange(problem.layers)
     device, bits = np.repeat(np.arange(problem.devices), counts), np.zeros(problem.layers, np.int64)
     left = problem.budget - np.bincount(device, problem.memory[:, 0], problem.devices)
     over = float(np.maximum(-left, 0.0).sum())
-    # Steps to more bits by worth; a layer's own steps come in order because each is worth less than the one before.
+    # Steps to more bits are sorted by worth. A layer's own steps stay in order, because each is worth less than the one before.
     gain = problem.omega[:, :-1] - problem.omega[:, 1:]
     size = np.maximum(problem.memory[:, 1:] - problem.memory[:, :-1], 1e-300)
     order = np.argsort(-(gain / size).ravel(), kind="stable")

@@ -1,7 +1,7 @@
 """Uniform gives every device the same number of layers, all at the highest single precision that fits.
 
-What a serving system does that knows nothing of differences between devices: layers are dealt evenly in the cluster's order, and
-one micro-batch size serves both phases (the batch over the devices). The baseline of LLM-PQ (arXiv 2403.01136, 2024) and SplitQuant
+This is what a serving system does that ignores differences between devices: layers are dealt evenly in the cluster's order, and one
+micro-batch size serves both phases (the batch over the devices). It is the baseline of LLM-PQ (arXiv 2403.01136, 2024) and SplitQuant
 (2025).
 """
 
@@ -21,7 +21,7 @@ class Uniform(Technique):
     """Deals layers evenly at the highest single precision that fits; the usual baseline, 2024."""
 
     def plan_for(self, work: OfflineWork) -> Plan:
-        """The plan for this work."""
+        """Returns the plan for this work."""
         order = work.devices[: work.model.layers]
         counts = even(work.model.layers, len(order))
 

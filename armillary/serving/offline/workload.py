@@ -1,4 +1,4 @@
-"""Offline work is a model, a pile of prompts and the devices there are, built in or from a user's files."""
+"""Offline work consists of a model, a pile of prompts and the available devices, built in or from a user's files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .quality.indicator import OmegaTable, stand_in_omega
 Ints = npt.NDArray[np.int64]
 MOST_PROMPTS, MOST_TOKENS, MOST_LINE = 1_000_000, 10_000_000, 16 << 20
 BITS = (3, 4, 8, 16)
-#: Layers above which two in a row share a device and bits in a program unless told otherwise.
+#: Above this number of layers, two consecutive ones share a device and bits in a program by default.
 UNGROUPED = 40
 
 
@@ -50,7 +50,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def model_of(name: str | Path | Model | Mapping[str, Any]) -> Model:
-    """A model of the papers, a preset, a `config.json` (or its folder or content), or as it is."""
+    """Returns a model of the papers, a preset, a `config.json` (or its folder or content), or the given model unchanged."""
     if isinstance(name, Model):
         return name
     if isinstance(name, Mapping):
@@ -62,7 +62,7 @@ def model_of(name: str | Path | Model | Mapping[str, Any]) -> Model:
 
 @dataclass(frozen=True)
 class Device:
-    """One device of a cluster: its number, where it is, and what it is."""
+    """One device of a cluster, with its number, place, chip and host."""
 
     number: int
     place: str
@@ -76,7 +76,7 @@ class Device:
 
 
 def devices_of(cluster: Cluster | str | Path) -> tuple[Device, ...]:
-    """Every GPU and NPU of a cluster, node by node."""
+    """Returns every GPU and NPU of a cluster, node by node."""
     found: list[Device] = []
     there, node = find(str(cluster)) if isinstance(cluster, str | Path) else cluster, 0
     for group in there.groups:
@@ -94,7 +94,7 @@ def devices_of(cluster: Cluster | str | Path) -> tuple[Device, ...]:
 
 
 class Batch(NamedTuple):
-    """Sequences that run together: padded to `prompt` tokens, `output` tokens made for each."""
+    """Sequences that run together, padded to `prompt` tokens, with `output` tokens generated for each."""
 
     sequences: int
     prompt: int
@@ -103,7 +103,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class OfflineWork:
-    """A model, prompts and outputs (tokens), sequences per batch, devices, and how much quality may be lost (Σω, None: any)."""
+    """A model, prompts and outputs (tokens), sequences per batch, devices, and the largest loss of quality (Σω; None allows any)."""
 
     model: Model
     cluster: Cluster
@@ -114,7 +114,7 @@ class OfflineWork:
     quality: float | None = None
     bits: tuple[int, ...] = BITS
     profile: LatencyModel | None = None
-    #: Layers in a row that share a device and bits, at least: a coarser plan, found sooner.
+    #: The least number of consecutive layers that share a device and bits; more give a coarser plan sooner.
     group: int = 1
     notes: tuple[str, ...] = field(default=())
 
@@ -124,7 +124,7 @@ class OfflineWork:
         batch: int = 32, omega: OmegaTable | None = None, quality: float | None = None, bits: Sequence[int] = BITS,
         profile: LatencyModel | None = None, group: int = 1, notes: Sequence[str] = (),
     ) -> OfflineWork:  # fmt: skip
-        """Checked work: `prompt` and `output` are one number for a batch of equal sequences, or one for each prompt."""
+        """Checks and returns the work; `prompt` and `output` are one number for a batch of equal sequences, or one for each prompt."""
         shape = model_of(model)
         there = find(str(cluster)) if isinstance(cluster, str | Path) else cluster
         if not 1 <= batch <= MOST_PROMPTS:
@@ -147,9 +147,7 @@ class OfflineWork:
             notes += ("no omega table: quality is a stand-in, the depth profile of a small trained model",)
         if omega.layers != shape.layers:
             raise InputError(f"omega for {omega.layers} layers; {shape.name} has {shape.layers}", where=omega.source or None)
-        return OfflineWork(
-            shape, there, prompts, outputs, min(batch, len(prompts)), omega, quality, wanted, profile, group, notes
-        )  # fmt: skip
+        return OfflineWork(shape, there, prompts, outputs, min(batch, len(prompts)), omega, quality, wanted, profile, group, notes)
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -158,7 +156,7 @@ class OfflineWork:
 
     @cached_property
     def batches(self) -> tuple[Batch, ...]:
-        """Batches of prompts of like length, longest first, each padded to its longest."""
+        """Batches of prompts of similar length, longest first, each padded to its longest."""
         order = np.lexsort((-self.output, -self.prompt))
         found = []
         for start in range(0, len(order), self.batch):
@@ -168,24 +166,23 @@ class OfflineWork:
 
     @property
     def tokens(self) -> int:
-        """Output tokens asked for."""
+        """The number of output tokens requested."""
         return int(self.output.sum())
 
     @property
     def longest(self) -> Batch:
-        """What memory must hold: a full batch at the longest prompt and the longest output."""
+        """The batch that memory must hold: a full one at the longest prompt and the longest output."""
         return Batch(self.batch, max(b.prompt for b in self.batches), max(b.output for b in self.batches))
 
     @property
     def usual(self) -> Batch:
-        """What time is planned for: the mean padded lengths."""
-        return Batch(
-            self.batch, round(float(np.mean([b.prompt for b in self.batches]))), round(float(np.mean([b.output for b in self.batches])))
-        )
+        """The batch for which time is planned: one with the mean padded lengths."""
+        prompt, output = (round(float(np.mean(lengths))) for lengths in list(zip(*self.batches, strict=True))[1:])
+        return Batch(self.batch, prompt, output)
 
     @cached_property
     def latency(self) -> LatencyModel:
-        """The planner's latency model: the user's profile, or fitted to `armillary.llm`'s operators."""
+        """The planner's latency model: the user's profile, or one fitted to the operators of `armillary.llm`."""
         if self.profile is not None:
             return self.profile
         return profiled(self.model, [d.chip for d in self.devices], self.bits, self.batch, self.usual.prompt, self.usual.output)
@@ -197,18 +194,15 @@ class OfflineWork:
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
-        """The kind of each layer, as a place in the model's kinds."""
+        """The kind of each layer, as an index into the model's kinds."""
         return tuple(k for k, (_, count) in enumerate(self.model.kinds) for _ in range(count))
 
 
-# -- files --
-
-
 def read_prompts(path: str | Path, tokens_per_character: float = 0.25) -> tuple[Ints, Ints, tuple[str, ...]]:
-    """(prompt tokens, output tokens, notes) of JSONL: `{"prompt_tokens": …, "max_tokens": …}` or OpenAI's batch format.
+    """Reads (prompt tokens, output tokens, notes) from JSONL: `{"prompt_tokens": …, "max_tokens": …}` or OpenAI's batch format.
 
-    A batch's line has custom_id, method, url and body; its prompt is text, so that its tokens are estimated at four characters each,
-    and said so.
+    A line of a batch has custom_id, method, url and body. Its prompt is text, so its tokens are estimated at four characters each, which
+    a note says.
     """
     at = Path(path)
     prompts: list[int] = []

@@ -1,4 +1,4 @@
-"""A GPU of the group dies while it serves: what is kept, how long the hole is, and what is lost.
+"""Serving through the loss of a GPU: how much throughput is kept, how long the interruption is, and what is lost.
 
 from armillary.serving.resilience import failsafe_layout, plan_recovery
 layout = failsafe_layout(kv_heads=8, layers=80, gpus=7)

@@ -1,4 +1,4 @@
-"""One GPU of the node dies in the middle of serving: how much throughput is kept, how long is the interruption, and what is lost?"""
+"""If one GPU of the node dies while serving, how much throughput is kept, how long is the interruption, and what is lost?"""
 
 from __future__ import annotations
 
@@ -25,32 +25,16 @@ resilience = Arena(
     "serving/resilience",
     question="One GPU of my 8-GPU node dies while serving: how much throughput do I keep, how long is the interruption, and what is lost?",
     metrics=[
-        Metric("token_throughput", unit="tok/s", better="higher", kind="simulated", doc="prompt and output tokens over the window"),
-        Metric(
-            "throughput_degraded",
-            unit="tok/s",
-            better="higher",
-            kind="simulated",
-            on=_LOSS,
-            doc="while a GPU is gone, interruption included",
-        ),
-        Metric("throughput_after", unit="tok/s", better="higher", kind="simulated", on=_LOSS, doc="in the second half of that time"),
-        Metric("recovery_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="median time from the loss to the first new token"),
-        Metric("recovery_p99_s", unit="s", better="lower", kind="simulated", on=_LOSS, doc="99th percentile of the same time"),
+        Metric("token_throughput", unit="tok/s", better="higher", doc="prompt and output tokens over the window"),
+        Metric("throughput_degraded", unit="tok/s", better="higher", on=_LOSS, doc="while a GPU is gone, interruption included"),
+        Metric("throughput_after", unit="tok/s", better="higher", on=_LOSS, doc="in the second half of that time"),
+        Metric("recovery_s", unit="s", on=_LOSS, doc="median time from the loss to the first new token"),
+        Metric("recovery_p99_s", unit="s", on=_LOSS, doc="99th percentile of the same time"),
         Metric("kv_capacity", unit="tokens", better="higher", kind="modelled", doc="cached tokens that the smallest group holds"),
-        Metric("imbalance", better="lower", kind="modelled", doc="maximum over mean of memory and compute over GPUs, in the worst layout"),
-        Metric(
-            "rank_imbalance", better="lower", kind="simulated", doc="attention of the busiest GPU over the mean, as requests were placed"
-        ),
-        Metric(
-            "lost_tokens",
-            unit="tokens",
-            better="lower",
-            kind="simulated",
-            scale="difference",
-            doc="tokens that are computed again after losses",
-        ),
-        Metric("host_bw", unit="GB/s", better=None, kind="simulated", doc="rate of the copies to the mirror in host memory"),
+        Metric("imbalance", kind="modelled", doc="maximum over mean of memory and compute over GPUs, in the worst layout"),
+        Metric("rank_imbalance", doc="attention of the busiest GPU over the mean, as requests were placed"),
+        Metric("lost_tokens", unit="tokens", scale="difference", doc="tokens that are computed again after losses"),
+        Metric("host_bw", unit="GB/s", better=None, doc="rate of the copies to the mirror in host memory"),
     ],
     techniques={
         "failsafe": ".failsafe:FailSafe",
@@ -71,12 +55,7 @@ resilience = Arena(
     constants=[
         Constant("detection", 0.1, "s", "PyTorch's watchdog looks at collectives every 100 ms; the same for all techniques"),
         Constant("regroup", 0.05, "s", "ours: failsafe, its parts and spare create the survivors' communicators in advance"),
-        Constant(
-            "restart",
-            20.0,
-            "s",
-            "from the start of an engine's process to the loading of weights; a parameter of the techniques that restart",
-        ),
+        Constant("restart", 20.0, "s", "from the start of an engine's process to the loading of weights; restarting techniques can set it"),
         Constant("PCIe", "55", "GB/s", "a GPU's link to the host, each way: 63 GB/s of PCIe 5.0 x16 less the protocol's share"),
         Constant("NVLink", "450", "GB/s", "a GPU's link to all others, each way (NVIDIA DGX H100 data sheet: 900 both ways)"),
         Constant("engine", "8192 tokens, 1024 sequences", "", "as vLLM starts its server on an H100"),
@@ -110,13 +89,13 @@ SCRIPTED = ("none", "one", "two", "three")
 
 @resilience.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Chat and long contexts on Llama-3.1-70B, chat on Qwen2.5-72B and Mixtral-8x22B: one to three losses, a repair, random faults."""
+    """Yields chat and long contexts on Llama-3.1-70B and chat on two other models, with one to three losses, a repair or random faults."""
     for name, (model, like, rate, losses, repair, kinds) in CASES.items():
         if scale == "tiny" and name not in TINY:
             continue
         facts = {"model": model, "like": like, "rate": rate, "losses": losses, "repair": repair, "window_s": WINDOW_S[scale]}
         if losses is None:
-            # Four accelerated hours' faults (6.4 on average), whatever the window: as much more frequent, repairs as much shorter.
+            # Any window sees the faults of four accelerated hours (6.4 on average), so faults are more frequent and repairs shorter.
             pace = 4 * 3600.0 / WINDOW_S[scale]
             facts |= {"acceleration": 1e4 * pace, "repair_median_s": 1800.0 / pace}
         yield Case(name, _make, facts, frozenset(kinds))
@@ -140,14 +119,14 @@ class Reading:
     acceleration: float = parameter(1e4, "how many times more often random failures happen", range=(1e-6, 1e12))
 
     def validate(self) -> None:
-        """Faults are known by a word or are in a file."""
+        """Raises InputError unless the faults are a known word or a file."""
         if self.faults not in (*SCRIPTED, "random") and not Path(self.faults).is_file():
             raise unknown("faults", self.faults, (*SCRIPTED, "random"), where="--faults")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What the files hold: a node, and its requests and faults as far as they are not drawn."""
+    """The content of the files: a node, and its requests and faults unless they are drawn."""
 
     how: Reading
     node: Node
@@ -155,7 +134,7 @@ class Loaded:
     faults: FaultTrace | None
 
     def work(self, seed: int) -> ResilienceWork:
-        """The work, with what is not in a file drawn from `seed`."""
+        """Returns the work; requests or faults that are not in a file are drawn from `seed`."""
         import numpy as np
 
         from .simulation.faults import FaultTrace, random_faults
@@ -172,7 +151,7 @@ class Loaded:
 
 @resilience.read(Reading)
 def read(path: Path, how: Reading) -> Loaded:
-    """A fault trace (`time_s,device,event`), an availability log (`start,end,gpu`), or requests that `armillary.llm` reads.
+    """Reads a fault trace (`time_s,device,event`), an availability log (`start,end,gpu`), or requests that `armillary.llm` reads.
 
     A file of faults takes its requests from `--requests` or draws them; a file of requests takes its faults from `--faults`.
     """
@@ -202,7 +181,7 @@ def read(path: Path, how: Reading) -> Loaded:
 
 @resilience.own_cases
 def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
-    """One case, which is a loss if a GPU of the file is gone at some time in the window."""
+    """Yields one case, which is a loss if a GPU of the file is gone at some time in the window."""
     lost = loaded.faults is not None and loaded.faults.down_spans(how.window)
     facts = {"model": loaded.node.model.name, "gpus": how.gpus, "window_s": how.window}
     yield Case(name, _own, facts, frozenset({"file", *(("loss",) if lost else ())}))
@@ -210,7 +189,7 @@ def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
 
 @resilience.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A fault trace in which one GPU is lost and comes back, and requests in the form of the Azure LLM inference traces."""
+    """Returns a fault trace in which one GPU is lost and comes back, and requests in the form of the Azure LLM inference traces."""
     file, requests = folder / "faults.csv", folder / "requests.csv"
     file.write_text("time_s,device,event\n5,2,down\n12,2,up\n")
     rows = (f"2023-11-16 18:15:{46 + i // 10}.{i % 10}0,{300 + 20 * i},{10 + i}" for i in range(40))
@@ -241,14 +220,14 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @resilience.answer
 def answer(result: Result) -> str:
-    """What is kept and how long requests wait, against a restart, on the first case that has a loss."""
+    """Says what is kept and how long requests wait, compared with a restart, on the first case that has a loss."""
     aside = ("no-fault",)
     case = next((c for c in result.cases if result.on(c, "throughput_degraded", without=aside)), None)
     if case is None:
         first = result.first_places("token_throughput")
         return f"{next(iter(first))} serves the most tokens per second." if first else "Nothing was served."
     kept, hole = result.on(case, "throughput_degraded", without=aside), result.on(case, "recovery_s", without=aside)
-    # Of those within 2 % of the most, the one whose interrupted requests wait least.
+    # Among the techniques within 2 % of the highest throughput, the one whose interrupted requests wait least is named.
     near = [t for t in kept if kept[t] >= 0.98 * max(kept.values())]
     best = min(near, key=lambda t: hole[t])
     said = f"On {case}, {best} serves {kept[best]:,.0f} tok/s while a GPU is gone, and interrupted requests go on after {hole[best]:.2g} s"
@@ -260,7 +239,7 @@ def answer(result: Result) -> str:
 
 @resilience.plots
 def plots(result: Result) -> Sequence[Any]:
-    """Throughput while a GPU is gone, and how long interrupted requests wait."""
+    """Plots the throughput while a GPU is gone, and how long interrupted requests wait."""
     from armillary.figures import panels
 
     drawn = []

@@ -1,7 +1,7 @@
 """Cyclic placement rotates the odd heads over the layers, so that every GPU holds the same number of (head, layer) pairs, within one.
 
-Memory is even and the cache larger; every layer still waits for the GPU that has one head more. The second rung of FailSafe's ladder
-(arXiv 2511.14116, 2025); recovery as in nonuniform-tp.
+Memory is even and the cache larger, but every layer still waits for the GPU that has one head more. This is the second step towards
+FailSafe (arXiv 2511.14116, 2025), with the recovery of nonuniform-tp.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ class CyclicTp(Resilient):
     """Odd heads rotate over the layers, so memory is even and layers are not. After arXiv 2511.14116, 2025."""
 
     def service(self, work: ResilienceWork) -> Service:
-        """The elastic group with this part and those before it."""
+        """Returns the elastic group with this part and those before it."""
         return Elastic(work, placement="cyclic", load_aware=False, backup_share=0.0, lazy=True)

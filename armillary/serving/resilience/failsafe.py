@@ -1,11 +1,11 @@
-"""FailSafe: keep all surviving GPUs in one group, and keep what they know in host memory.
+"""FailSafe keeps all surviving GPUs in one group and mirrors their keys and values in host memory.
 
-Seven GPUs divide neither heads nor columns. Rotated odd heads make memory even, heads that are left over run data parallel so that no
-layer waits for one GPU, requests go to the rank with the least left-over work, and full blocks of keys and values are mirrored to the
-host while the GPUs work. A loss then copies what was lost over all links at once and computes again only what the mirror had not yet:
-the hole is a fraction of a second instead of a restart on four GPUs.
+Seven GPUs divide neither heads nor columns. Rotated odd heads make memory even, left-over heads run data parallel so that no layer waits
+for one GPU, requests go to the rank with the least left-over work, and full blocks of keys and values are mirrored to the host while the
+GPUs work. After a loss, what was lost is copied over all links at once, and only what was not yet mirrored is computed again, so the
+interruption is a fraction of a second instead of a restart on four GPUs.
 
-FailSafe: High-performance Resilient Serving, arXiv 2511.14116, 2025. Only the abstract and the mechanism's outline are public here; our
+FailSafe: High-performance Resilient Serving, arXiv 2511.14116, 2025. Only the abstract and an outline of the mechanism are public. Our
 design: layouts that keep what survives, prompts of several ranks side by side in an iteration, and the estimates of a rank's load.
 """
 
@@ -56,6 +56,6 @@ class FailSafe(Resilient):
     )  # fmt: skip
 
     def service(self, work: ResilienceWork) -> Service:
-        """The elastic group with all parts of FailSafe."""
+        """Returns the elastic group with all parts of FailSafe."""
         share, lazy, above = self.backup_share, self.lazy_rebalance, self.migrate_above
         return Elastic(work, placement="hybrid", load_aware=True, backup_share=share, lazy=lazy, migrate_above=above)

@@ -1,7 +1,7 @@
-"""Hybrid attention: as many heads as divide evenly are tensor parallel; the others are data parallel, each request's on one GPU.
+"""Hybrid attention runs as many heads as divide evenly in tensor parallel, and the others in data parallel, on one GPU per request.
 
-No layer has a GPU with a head more than the others, if requests are spread well: here they go round in turn, and prompts run one after
-another. The third rung of FailSafe's ladder (arXiv 2511.14116, 2025); recovery as in nonuniform-tp.
+If requests are spread well, no GPU has a head more than the others in any layer. Here requests go to ranks in turn, and prompts run one
+after another. This is the third step towards FailSafe (arXiv 2511.14116, 2025), with the recovery of nonuniform-tp.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ class HybridTp(Resilient):
     """Left-over heads are data parallel, and requests go to ranks in turn. After arXiv 2511.14116, 2025."""
 
     def service(self, work: ResilienceWork) -> Service:
-        """The elastic group with this part and those before it."""
+        """Returns the elastic group with this part and those before it."""
         return Elastic(work, placement="hybrid", load_aware=False, backup_share=0.0, lazy=True)

@@ -1,7 +1,7 @@
 """The same node without a fault, against which the others are measured.
 
-It is told to ignore the faults, so it sees what no service can: an upper bound, and no technique. Plain tensor parallelism (Shoeybi et al.,
-Megatron-LM, 2019).
+It ignores the faults, which no real service can, so it is an upper bound and not a technique. It uses plain tensor parallelism (Shoeybi
+et al., Megatron-LM, 2019).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class NoFault(Resilient):
     oracle = True
 
     def service(self, work: ResilienceWork) -> Service:
-        """One group to which nothing happens."""
+        """Returns one group to which nothing happens."""
         return Untouched(work)
 
 

@@ -1,8 +1,8 @@
-"""Two replicas on half the GPUs each: a loss takes one of them, the other serves on and takes the interrupted requests over.
+"""Two replicas run on half the GPUs each. A loss stops one of them, and the other goes on and takes over the interrupted requests.
 
-What is over stands idle until enough GPUs for another half are there, by repair or because the other half broke too. Requests that
-moved compute their keys and values again. Replication is the oldest answer (Gray, Why do computers stop, 1985); half a node each is how
-engines do it, 2024.
+The remaining GPUs of a broken half are idle until there are enough for another half, by a repair or because the other half broke too.
+Requests that moved compute their keys and values again. Replication is the oldest answer (Gray, Why do computers stop, 1985), and engines
+run on half a node each, 2024.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Replicate2(Resilient):
     restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
-        """Both halves, if the model fits on one."""
+        """Returns the service with both halves, if the model fits on one."""
         node = work.node
         half = node.gpus // 2
         if half < 1 or node.model.kv_heads % half or not node.fits(node.layout(half)):
@@ -33,19 +33,19 @@ class Replicate2(Resilient):
 
 
 class Halves(Service):
-    """Two groups; one that broke is started again as soon as enough GPUs are idle."""
+    """Two groups, of which a broken one is started again as soon as enough GPUs are idle."""
 
     def __init__(self, work: ResilienceWork, half: int, restart_s: float) -> None:
         self.groups = [list(range(half)), list(range(half, 2 * half))]
         self.half, self.restart_s = half, restart_s
         self.healthy = list(range(work.node.gpus))
         self.limbo: list[int] = []
-        #: How often each group was started: a start that a loss overtakes is void.
+        #: The number of starts of each group; a start during which a GPU is lost is void.
         self.starts = [0, 0]
         super().__init__(work, [work.node.layout(tuple(g)) for g in self.groups], [0, 1])
 
     def down(self, device: int) -> None:
-        """Requests of the group go to the other; what is over may be enough for a new one."""
+        """Sends the group's requests to the other one, and starts a new group if enough GPUs are idle."""
         if device in self.healthy:
             self.healthy.remove(device)
         for r, group in enumerate(self.groups):
@@ -65,7 +65,7 @@ class Halves(Service):
             self._fill(DETECTION_S)
 
     def up(self, device: int) -> None:
-        """A repaired GPU may complete a group."""
+        """Starts a group if the repaired GPU completes one."""
         self.healthy.append(device)
         self._fill(0.0)
 

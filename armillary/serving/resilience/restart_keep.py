@@ -1,7 +1,7 @@
-"""The standard without a proxy that remembers: clients send interrupted requests again, and their answers begin anew.
+"""The standard without a proxy that remembers requests: clients send interrupted requests again, and their answers begin again.
 
-As restore-recompute, but what was delivered of an interrupted answer is generated again: the service kept no request. What a plain restart
-of an engine behind a load balancer that retries does (vLLM and others, 2024).
+It works like restore-recompute, but generates the delivered part of an interrupted answer again, because the service kept no request.
+An engine behind a load balancer that retries does this after a plain restart (vLLM and others, 2024).
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ class RestartKeep(Resilient):
     restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
-        """One group over a power of two, with retries."""
+        """Returns one group over a power of two, with retries."""
         return Restarting(work, restart_s=self.restart_s, retry=True)

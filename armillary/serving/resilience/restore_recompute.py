@@ -1,8 +1,8 @@
-"""The standard: the engine is restarted over the largest power of two of GPUs that is left, and computes all keys and values again.
+"""The standard restarts the engine over the largest remaining power of two of GPUs and computes all keys and values again.
 
-Detection, a process start, weights from host memory (the page cache: disks would be slower) over each GPU's own link, then a prompt of
-every interrupted request's tokens, those delivered included. What engines such as vLLM do when a worker dies (2024 and since), at its
-best: nothing is lost but time.
+Detection and a process start are followed by reading weights from host memory (the page cache, since disks would be slower) over each
+GPU's own link, and by a prompt of all tokens of every interrupted request, including those delivered. This is the best case of what
+engines such as vLLM do when a worker dies (2024 and since), because nothing but time is lost.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ class RestoreRecompute(Resilient):
     restart_s: float = parameter(RESTART_S, "seconds from a process's start to the loading of weights", range=(0.0, 3600.0))
 
     def service(self, work: ResilienceWork) -> Service:
-        """One group over a power of two."""
+        """Returns one group over a power of two."""
         return Restarting(work, restart_s=self.restart_s)

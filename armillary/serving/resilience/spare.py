@@ -1,8 +1,7 @@
-"""A further GPU stands by with a running process: it takes a lost one's place and reads its weights over its own link.
+"""A spare GPU stands by with a running process, takes the place of a lost one and reads its weights over its own link.
 
-The group stays as large as it was; keys and values are computed again. It costs a GPU that does nothing until then, and works once until
-the lost one is repaired: a second loss before that is a restart as in restore-recompute. Hot standby is old practice (Gray, Why do
-computers stop, 1985).
+The group keeps its size, and keys and values are computed again. The spare is idle until then and helps once until the lost GPU is
+repaired; a second loss before that is a restart as in restore-recompute. Hot standby is old practice (Gray, Why do computers stop, 1985).
 """
 
 from __future__ import annotations
@@ -24,5 +23,5 @@ class Spare(Resilient):
     spares: int = parameter(1, "the number of GPUs that stand by, beyond those of the node", range=(1, 8))
 
     def service(self, work: ResilienceWork) -> Service:
-        """One group and its spares."""
+        """Returns the service of one group and its spares."""
         return Restarting(work, restart_s=self.restart_s, spares=self.spares)

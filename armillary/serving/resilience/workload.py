@@ -1,4 +1,4 @@
-"""The work: a node, requests to it, and its faults."""
+"""The work of this arena is a node, requests to it, and its faults."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class ResilienceWork:
 
 
 def make_node(model: str, gpus: int = 8, device: str = "h100-80") -> Node:
-    """A DGX H100 with this model, or `gpus` other devices with the same links."""
+    """Returns a DGX H100 with this model, or `gpus` other devices with the same links."""
     node = Node(find_model(model), chip(device), gpus)
     node.check(node.layout(gpus))
     return node
 
 
 def traffic(like: str, rate: float, window_s: float, seed: int) -> Requests:
-    """Poisson arrivals, `rate` per second, with lengths like a public trace's."""
+    """Draws Poisson arrivals, `rate` per second, with lengths like those of a public trace."""
     if like not in TRAFFIC:
         raise unknown("traffic", like, TRAFFIC)
     if not 0 < rate <= 1e4:

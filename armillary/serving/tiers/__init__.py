@@ -1,4 +1,4 @@
-"""My model is split over edge boxes, a fog server and the cloud: where should it be cut, and which node gets the next request?"""
+"""Where should a model be cut that is split over edge boxes, a fog server and the cloud, and which node gets the next request?"""
 
 import lazy_loader
 

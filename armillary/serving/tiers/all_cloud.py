@@ -18,12 +18,12 @@ class AllCloud(TierTechnique):
     """The whole model is on every node of the last tier; a request goes to the one with the least work. Only token numbers cross links."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """All blocks go to the last tier."""
+        """Returns all blocks go to the last tier."""
         last = costs.hierarchy.tiers[-1]
         if costs.memory(RESERVE_TOKENS).sum() > last.memory:
             raise NotForThisCase(f"{costs.model.name} does not fit on one node of {last.name}")
         return plan_of(costs, (0,) * (len(costs.hierarchy) - 1))
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """Least work."""
+        """Returns a dispatcher by least work."""
         return LeastWork(costs, plan, 1.0, 0.0)

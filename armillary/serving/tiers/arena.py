@@ -1,4 +1,4 @@
-"""My model is split over edge boxes, a fog server and the cloud: where should it be cut, and which node gets the next request?"""
+"""Where should a model be cut that is split over edge boxes, a fog server and the cloud, and which node gets the next request?"""
 
 from __future__ import annotations
 
@@ -23,21 +23,13 @@ tiers = Arena(
     "serving/tiers",
     question="My model is split over edge boxes, a fog server and the cloud: where should it be cut, and which node gets the next request?",
     metrics=[
-        Metric(
-            "mean_latency", unit="s", better="lower", kind="simulated", doc="mean time from arrival until the last token is with the user"
-        ),
-        Metric("p95_latency", unit="s", better="lower", kind="simulated"),
-        Metric("ttft", unit="s", better="lower", kind="simulated", doc="mean time from arrival until the first token is with the user"),
-        Metric(
-            "gpu_utilisation",
-            better="higher",
-            kind="simulated",
-            scale="difference",
-            doc="busy share of all nodes until the last request is done",
-        ),
-        Metric("replans", better=None, kind="simulated", doc="the number of times that the model was cut again"),
-        Metric("plan_s", unit="s", better="lower", kind="measured", doc="time to cut the model once"),
-        Metric("decision_us", unit="µs", better="lower", kind="measured", doc="time to choose a node, per request and tier"),
+        Metric("mean_latency", unit="s", doc="mean time from arrival until the last token is with the user"),
+        Metric("p95_latency", unit="s", doc="95 of 100 requests take no longer"),
+        Metric("ttft", unit="s", doc="mean time from arrival until the first token is with the user"),
+        Metric("gpu_utilisation", better="higher", scale="difference", doc="busy share of all nodes until the last request is done"),
+        Metric("replans", better=None, doc="the number of times that the model was cut again"),
+        Metric("plan_s", unit="s", kind="measured", doc="time to cut the model once"),
+        Metric("decision_us", unit="µs", kind="measured", doc="time to choose a node, per request and tier"),
     ],
     techniques={
         "hyperion": ".hyperion:Hyperion",
@@ -62,7 +54,7 @@ tiers = Arena(
 )
 
 SECONDS = {"tiny": 40.0, "small": 600.0, "large": 3600.0}
-#: Case to model, tiers, share of capacity, lengths, batching, further kinds.
+#: Each case has its model, tiers, share of capacity, lengths, and whether nodes batch.
 CASES: dict[str, tuple[str, str, float, str, bool]] = {
     **{f"phi-3-medium/{rho}": ("phi-3-medium", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
     "phi-3-medium/0.6/chat": ("phi-3-medium", "mixed", 0.6, "chat", False),
@@ -83,18 +75,12 @@ TINY = (
 
 @tiers.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """Three models at three loads, with chats, summaries and long answers, without other load, on equal tiers, and on nodes that batch."""
+    """Yields three models at three loads, with chats, summaries and long answers, on idle or equal tiers, and on nodes that batch."""
     for name, (model, kind, rho, like, batching) in CASES.items():
         if (cluster is not None and kind == "equal") or (scale == "tiny" and name not in TINY):
             continue
-        facts = {
-            "model": model,
-            "tiers": kind,
-            "rho": rho,
-            "like": like,
-            "batching": batching,
-            "seconds": SECONDS[scale] / (4 if batching else 1),
-        }
+        facts = {"model": model, "tiers": kind, "rho": rho, "like": like, "batching": batching}
+        facts["seconds"] = SECONDS[scale] / (4 if batching else 1)
         load = {f"rho-{rho}"} if like != "long" and not batching else set()
         kinds = {model, kind, like, "batching" if batching else "one-by-one", *load}
         yield Case(name, _make, facts, frozenset(kinds), cluster=cluster)
@@ -115,7 +101,7 @@ class Reading:
 
 @tiers.read(Reading)
 def read(path: Path, how: Reading) -> tuple[Reading, Requests, Hierarchy, list[tuple[Rate, float | None]]]:
-    """Requests in any form that `armillary.llm` reads."""
+    """Reads requests in any form that `armillary.llm` knows."""
     from armillary.cluster import find
     from armillary.llm.serving.requests import Requests
 
@@ -130,13 +116,13 @@ def read(path: Path, how: Reading) -> tuple[Reading, Requests, Hierarchy, list[t
 
 @tiers.own_cases
 def own_cases(loaded: Any, name: str, how: Reading) -> Iterator[Case]:
-    """There is one case, whose links fade by its own random stream."""
+    """Yields one case, whose links fade by its own random stream."""
     yield Case(name, _own, {"model": Path(how.model).name}, frozenset({"file"}))
 
 
 @tiers.example
 def example(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Two requests in the form of the Azure LLM inference traces."""
+    """Writes two requests in the form of the Azure LLM inference traces."""
     file = folder / "requests.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,37,4\n2023-11-16 18:15:50.99,39,5\n")
     return file, {"model": "llama-3.2-1b"}
@@ -167,7 +153,7 @@ def run(technique: Any, case: Case) -> Outcome:
 
 @tiers.answer
 def answer(result: Result) -> str:
-    """Whether splitting the model pays at all, and the best way to split it."""
+    """Says whether splitting the model pays at all, and what splits it best."""
     first = result.first_places("mean_latency")
     if not first:
         return "Nothing was run to the end."

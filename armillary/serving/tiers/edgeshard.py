@@ -19,9 +19,9 @@ from .simulation.serving import Dispatcher
 
 
 def least_latency(seconds: np.ndarray, memory: np.ndarray, budget: np.ndarray, transfer: np.ndarray) -> tuple[tuple[int, ...], float]:
-    """(cuts, seconds): seconds [tiers, blocks], memory [blocks], budget [tiers], transfer [tiers − 1, blocks + 1] seconds.
+    """Returns (cuts, seconds) from seconds [tiers, blocks], memory [blocks], budget [tiers] and transfer [tiers − 1, blocks + 1].
 
-    The first tier keeps at least the first block, as the data are there; later tiers may be left out.
+    The first tier keeps at least the first block, because the data are there; later tiers may be left out.
     """
     tiers, n = seconds.shape
     sums = np.concatenate([np.zeros((tiers, 1)), np.cumsum(seconds, axis=1)], axis=1)
@@ -58,7 +58,7 @@ class EdgeShard(TierTechnique):
         tiers = costs.hierarchy.tiers
         seconds = np.array([np.mean([costs.seconds(j, k, mix) for k in range(len(t))], axis=0) for j, t in enumerate(tiers)])
         transfer = costs.transfer(mix)
-        # With all blocks behind it a tier is left out, and so is the way there and back for every token.
+        # A tier after all blocks is left out, and so is every token's trip to it and back.
         trip = 2 * mix.output * np.array([[t.latency_s] for t in tiers[:-1]])
         transfer = transfer + np.where(np.arange(costs.blocks + 1)[None, :] < costs.blocks, trip, 0.0)
         budget = np.array([t.memory for t in tiers])

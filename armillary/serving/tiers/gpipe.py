@@ -21,7 +21,7 @@ class GPipe(TierTechnique):
     """Tiers hold equal numbers of blocks as far as memory allows; requests go to the nodes of a tier in turn (Huang et al., 2019)."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """Every tier gets the same number of blocks."""
+        """Returns every tier gets the same number of blocks."""
         return even_cut(costs, np.ones(costs.blocks))
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:

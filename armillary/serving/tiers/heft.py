@@ -18,7 +18,7 @@ from .simulation.serving import Dispatcher
 
 
 def upward_ranks(work: Sequence[Sequence[float]], transfer: Sequence[float]) -> list[float]:
-    """[stages] seconds: the stage's mean over its nodes, plus everything that follows it, transfers included."""
+    """Returns the seconds of each stage's mean over its nodes plus everything that follows it, transfers included, [stages]."""
     ranks: list[float] = []
     for j in reversed(range(len(work))):
         after = transfer[j] + ranks[-1] if ranks else 0.0
@@ -29,10 +29,10 @@ def upward_ranks(work: Sequence[Sequence[float]], transfer: Sequence[float]) -> 
 def earliest_finish(
     work: Sequence[Sequence[float]], first: Sequence[Sequence[float]], transfer: Sequence[float], waiting: Sequence[Sequence[float]]
 ) -> tuple[list[int], float]:
-    """(node of each stage, seconds until the last is done): stages by upward rank, each where it ends first.
+    """Returns (node of each stage, seconds until the last is done), taking stages by upward rank, each where it ends first.
 
-    work, first and waiting [stage][node]: seconds of the whole request, of its first pass, and of what waits; transfer [stages − 1]:
-    seconds to the next stage, which can begin when the first pass has come through.
+    work, first and waiting [stage][node] are the seconds of the whole request, of its first pass, and of what waits; transfer
+    [stages − 1] is the seconds to the next stage, which can begin when the first pass has arrived.
     """
     ranks = upward_ranks(work, transfer)
     nodes, ready, end = [0] * len(work), 0.0, 0.0
@@ -46,7 +46,7 @@ def earliest_finish(
 
 
 class ByHeft(LeastWork):
-    """Plans all stages of a request when it arrives, from what waits now and from the devices' speed when idle."""
+    """Plans all stages of a request when it arrives, from the present queues and the idle speed of the devices."""
 
     def __init__(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> None:
         super().__init__(costs, plan, 1.0, 0.0)
@@ -65,7 +65,7 @@ class ByHeft(LeastWork):
         self.planned: dict[int, list[int]] = {}
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The planned node. All stages are planned when the first one asks, and count as waiting from then on."""
+        """Returns the planned node. All stages are planned when the first one asks, and count as waiting from then on."""
         if request not in self.planned:
             waiting = [[max(0.0, q) for q in self.tiers[j].queue] for j in self.stages]
             nodes, _ = earliest_finish(self.expected, self.first, self.transfer, waiting)
@@ -80,7 +80,7 @@ class ByHeft(LeastWork):
         return k
 
     def release(self, tier: int, node: int, work: float, memory: float, now: float) -> None:
-        """Takes back what was booked and not needed; HEFT does not look at memory."""
+        """Takes back what was booked and not needed; HEFT ignores memory."""
         self.tiers[tier].release(node, work, 0.0, now)
 
 
@@ -89,9 +89,9 @@ class Heft(TierTechnique):
     """Every tier gets equal flops; the stages of each request are planned by earliest finish time (Topcuoglu et al., 2002)."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """Every tier gets equal flops."""
+        """Returns every tier gets equal flops."""
         return even_cut(costs, costs.flops(mix))
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """Each stage goes to the node on which it finishes earliest."""
+        """Returns each stage goes to the node on which it finishes earliest."""
         return ByHeft(costs, plan, mix)

@@ -2,8 +2,8 @@
 
 Hyperion: Hierarchical Scheduling for Parallel LLM Acceleration in Multi-tier Networks, arXiv 2511.14450, 2025.
 
-The problem, bisection with dynamic programming for the cuts, and dispatch by queue and capacity are published. Ours are costs in seconds
-of the expected mix (`cost="time"`), the tie rules, room for keys and values, what counts as a node's observed speed, and when to cut again.
+The problem, bisection with dynamic programming for the cuts, and dispatch by queue and capacity are published. Our design: costs in
+seconds of the expected mix (`cost="time"`), the tie rules, room for keys and values, the observed speed of a node, and when to cut again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .simulation.serving import Dispatcher
 
 _SOURCE = "arXiv 2511.14450"
 _WHY = "its testbed's links and background load are not published; ours are our own figures"
-#: A tier whose speed differs by more than this from the plan's, for so long, is cut anew; weights get this share of the links.
+#: The model is cut again if a tier's speed differs by more than this from the plan's for this long; weights get this share of the links.
 DRIFT, DRIFT_S, WEIGHTS_SHARE = 0.2, 60.0, 0.5
 
 
 def hyperion_cut(costs: BlockCosts, mix: Mix, cost: str, capacity: str, left: Sequence[float] | None = None) -> TierPlan:
-    """BSDP on the model's blocks; `left` [tiers]: the share of each tier's speed that is there."""
+    """Cuts the model's blocks by BSDP; `left` [tiers] is the available share of each tier's speed."""
     speed = costs.capacity(cost, mix, capacity) * (1.0 if left is None else np.asarray(left))
     budget = np.array([tier.memory for tier in costs.hierarchy.tiers])
     memory = costs.memory(RESERVE_TOKENS)
@@ -40,7 +40,7 @@ def hyperion_cut(costs: BlockCosts, mix: Mix, cost: str, capacity: str, left: Se
 
 
 class Replanning(ByArts):
-    """ARTS that also watches the tiers: when one has been slower or faster than planned for a minute, the model is cut again."""
+    """ARTS that also watches the tiers and cuts the model again when one has been slower or faster than planned for a minute."""
 
     def __init__(self, costs: BlockCosts, plan: TierPlan, mix: Mix, how: Hyperion) -> None:
         super().__init__(costs, plan, how.alpha, how.staleness_s)
@@ -49,7 +49,7 @@ class Replanning(ByArts):
         self.off_since: float | None = None
 
     def replan(self, now: float) -> tuple[TierPlan, float] | None:
-        """A new cut, which is used once its weights have come over half of the links."""
+        """Returns a new cut, which is used once its weights have arrived over half of the links."""
         seen = [float(np.mean(arts.capacity)) for arts in self.tiers]
         off = any(abs(a / b - 1) > DRIFT for a, b in zip(seen, self.planned, strict=True))
         self.off_since = (now if self.off_since is None else self.off_since) if off else None

@@ -1,4 +1,4 @@
-"""Work for the tiers: a model, nodes with other load, links that fade, and requests at a share of what the slowest tier can take."""
+"""The work of this arena: a model, nodes with other load, links that fade, and requests at a share of the slowest tier's capacity."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from armillary.errors import InputError
 from armillary.llm.cost.device import chip
 from armillary.llm.model.shapes import Model
 from armillary.llm.serving.requests import Requests
-from armillary.llm.serving.synthetic import lengths, poisson
+from armillary.llm.serving.synthetic import lengths
+from armillary.workloads import poisson
 
 from .gpipe import GPipe
 from .nodes.hierarchy import Hierarchy, Tier
 from .nodes.rate import Rate, background, two_states
 from .nodes.stage_cost import BlockCosts, Mix
 
-#: A link's second state, the mean seconds in each, the most that others take of a device, and the seconds between its changes.
+#: A link's second state, the mean seconds in each, the largest share of a device that others take, and the seconds between its changes.
 FADED, FADE_S, MOST_OTHERS, OTHERS_S = 0.4, 30.0, 0.5, 60.0
-#: Passes that an iteration serves on average when requests at a given share of the capacity are drawn for batching nodes.
+#: The mean number of passes per iteration that is assumed when the load of batching nodes is chosen.
 BATCH = 16
 LONG = (64, 128, 256, 512, 1024)
 
@@ -36,12 +37,12 @@ class TierWork:
 
 
 def mean_mix(requests: Requests) -> Mix:
-    """What requests look like on average."""
+    """Returns the mean request."""
     return Mix(float(requests.prompt.mean()), float(requests.output.mean()))
 
 
 def fading(hierarchy: Hierarchy, period_s: float, rng: np.random.Generator) -> Hierarchy:
-    """The same tiers with links that fade and nodes that others use too."""
+    """Returns the same tiers with links that fade and nodes that others use too."""
     links = []
     for tier in hierarchy.tiers[:-1]:
         assert tier.uplink is not None
@@ -51,7 +52,7 @@ def fading(hierarchy: Hierarchy, period_s: float, rng: np.random.Generator) -> H
 
 
 def equal_tiers(name: str = "l40s", nodes: int = 3, rate: float = 1.25e9, latency_s: float = 0.005) -> Hierarchy:
-    """Three tiers of the same nodes and links with nothing else on them, as a control."""
+    """Returns three tiers of the same nodes and links with nothing else on them, as a control."""
     idle = tuple(Rate.constant(1.0) for _ in range(nodes))
     return Hierarchy(tuple(Tier(t, (chip(name),) * nodes, idle, Rate.constant(rate), latency_s) for t in ("low", "middle", "high")))
 
@@ -73,7 +74,7 @@ def capacity(costs: BlockCosts, mix: Mix, batching: bool) -> float:
 
 
 def draw_lengths(like: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(prompt, output) tokens: "even" 128 and 128, "long" answers of 64 to 1,024, "summary" 512 and 32, or as in ShareGPT."""
+    """Draws (prompt, output) tokens: "even" 128 and 128, "long" answers of 64 to 1,024, "summary" 512 and 32, or ShareGPT's."""
     if like == "even":
         return np.full(n, 128), np.full(n, 128)
     if like == "long":
@@ -87,7 +88,7 @@ def draw_lengths(like: str, n: int, rng: np.random.Generator) -> tuple[np.ndarra
 def built_in(
     model: str, tiers: str, rho: float, like: str, seconds: float, batching: bool, rng: np.random.Generator, cluster: Cluster | None = None
 ) -> TierWork:
-    """Requests for `seconds` of simulated time at `rho` of what the slowest tier could take with equal numbers of blocks."""
+    """Draws requests for `seconds` of simulated time at `rho` of the slowest tier's capacity with equal numbers of blocks."""
     from armillary.cluster import find
 
     if tiers == "equal":
@@ -101,12 +102,12 @@ def built_in(
     rate = rho * capacity(costs, Mix(float(prompt.mean()), float(output.mean())), batching)
     n = max(4, round(rate * seconds))
     prompt, output = draw_lengths(like, n, rng)
-    requests = Requests.of(poisson(n, rate, rng), prompt, output)
+    requests = Requests.of(poisson(rng, n, rate), prompt, output)
     return TierWork(costs, requests, mean_mix(requests), batching)
 
 
 def of_requests(requests: Requests, model: str, hierarchy: Hierarchy, rho: float, batching: bool) -> TierWork:
-    """A user's requests; `rho` above 0 stretches their arrivals to that share of the slowest tier's capacity."""
+    """Returns a user's requests; `rho` above 0 stretches their arrivals to that share of the slowest tier's capacity."""
     if len(requests) == 0:
         raise InputError("found no requests")
     costs, mix = BlockCosts(Model.find(model), hierarchy), mean_mix(requests)

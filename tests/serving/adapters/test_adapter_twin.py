@@ -1,4 +1,4 @@
-"""The twin against hand-made schedules, measured vLLM runs and the ground simulator."""
+"""The twin is compared with hand-made schedules, measured vLLM runs and the ground simulator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_request_without_a_slot_is_passed_over_not_waited_for() -> None:
 def test_prompts_are_cut_to_the_budget() -> None:
     work = Requests.of([0.0], 100, 2, adapter=0)
     found = Twin(TwinModel(10.0, 0.0, 0.0, c4=1.0), 4096, slots=1, max_batched_tokens=64).run(work, [8], load_s=0.0)
-    # 64 tokens, then 36, then one: every token beyond one for each request costs a millisecond.
+    # The steps have 64, 36 and one token, and every token beyond one per request costs a millisecond.
     assert found.first_token[0] == pytest.approx(0.010 + 0.063 + 0.010 + 0.035)
     assert found.finish[0] == pytest.approx(found.first_token[0] + 0.010)
 
@@ -67,7 +67,7 @@ def test_the_front_door_holds_arrivals_back() -> None:
     arrivals=st.lists(st.floats(0, 3), min_size=1, max_size=25), seed=st.integers(0, 99), slots=st.integers(1, 4), blocks=st.integers(12, 60),
 )  # fmt: skip
 def test_the_twin_is_the_ground_simulator_where_costs_are_the_same(arrivals: list[float], seed: int, slots: int, blocks: int) -> None:
-    """Equal schedules, request by request, but where a request is put back: the twin lets it in by age, the engine first."""
+    """Schedules are equal per request unless one is preempted, which the twin readmits by age and the engine first."""
     rng = np.random.default_rng(seed)
     n = len(arrivals)
     work = Requests.of(sorted(arrivals), rng.integers(1, 60, n), rng.integers(1, 40, n), adapter=rng.integers(0, 5, n))
@@ -170,7 +170,7 @@ def test_unknown_adapters_and_requests_too_long_are_refused() -> None:
 
 
 def test_ground_front_door_keeps_latency_and_order() -> None:
-    """The simulator's own front door: held-back requests keep their arrival, and all are served in the end."""
+    """In the simulator's own front door, held-back requests keep their arrival and are served in the end."""
     work = Requests.of(np.zeros(5), 10, 3)
     replica = Replica(cost=AffineCost(0.01), blocks=100, max_seqs=1)
     free = Fleet([replica]).run(work)

@@ -1,4 +1,4 @@
-"""ROCK and the plain dispatchers: hand-made cases, Belady and libCacheSim, and strict readers."""
+"""ROCK and the plain dispatchers are tested on hand-made cases and against Belady and libCacheSim; readers are strict."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ from armillary.serving.adapters.readers.image_traces import parse_loras, read_ge
 from armillary.serving.adapters.rock import Rock, Worth, WorthStore, transport
 
 ONE = (Worker(0, "a100", 0, 1.0, 1, 4),)
-POLICIES = [
-    CachingPolicy("random", "fifo"),
-    CachingPolicy("round-robin", "lru"),
-    CachingPolicy("affinity", "lru"),
-    CachingPolicy("least-loaded", "lfu"),
-    Rock().policy(),
-]
+ROUTES = (("random", "fifo"), ("round-robin", "lru"), ("affinity", "lru"), ("least-loaded", "lfu"))
+POLICIES = [*(CachingPolicy(route, rule) for route, rule in ROUTES), Rock().policy()]  # type: ignore[arg-type]
+GENTD26 = "gmt_create,predict_status,num_images_per_prompt,num_inference_steps,checkpoint_model_version_id,num_lora\n"
 
 
 def equal_workers(n: int, loras: int = 4) -> tuple[Worker, ...]:
@@ -52,9 +48,8 @@ def test_a_queue_never_mixes_base_models() -> None:
     policy.start(genai_64())
     trace = synthetic(3.0, 300.0, np.random.default_rng(0))
     for i in range(len(trace)):
-        policy.submit(
-            Task(i, float(trace.arrival_s[i]), int(trace.base[i]), trace.loras_of(i), int(trace.steps[i]), int(trace.images[i])), 0.0
-        )
+        task = Task(i, float(trace.arrival_s[i]), int(trace.base[i]), trace.loras_of(i), int(trace.steps[i]), int(trace.images[i]))
+        policy.submit(task, 0.0)
         if i % 50 == 0:
             policy.tick(float(trace.arrival_s[i]))
     for base, queues in policy.queues.items():
@@ -127,10 +122,8 @@ def test_the_transport_problem_is_no_worse_than_a_greedy_one(seed: int) -> None:
 
 def test_copies_of_a_bursting_adapter_grow_and_others_do_not_suffer() -> None:
     rng = np.random.default_rng(0)
-    calm = [
-        (float(t), 0, 10, 1, int(a) % 2, (int(a),))
-        for t, a in zip(np.sort(rng.uniform(0, 1800, 700)), rng.integers(0, 20, 700), strict=True)
-    ]
+    times, which = np.sort(rng.uniform(0, 1800, 700)).tolist(), rng.integers(0, 20, 700).tolist()
+    calm = [(t, 0, 10, 1, a % 2, (a,)) for t, a in zip(times, which, strict=True)]
     burst = [(float(t), 0, 10, 1, 0, (0,)) for t in np.sort(rng.uniform(900, 1080, 315))]
     workers = equal_workers(32)
 
@@ -170,7 +163,7 @@ def test_stores_hit_as_libcachesim_does(rule: str) -> None:
         request.obj_id, request.obj_size = int(i), 1
         theirs.append(bool(cache.get(request)))
     if rule == "lfu":
-        # Ties among the least often used are broken differently: the counts must agree closely.
+        # Ties among the least often used are broken differently, so the counts must only agree closely.
         assert abs(sum(ours) - sum(theirs)) <= 0.02 * len(ids)
     else:
         assert ours == theirs
@@ -206,7 +199,7 @@ def test_the_adapter_layer_is_lfu_with_aging_and_no_better_than_belady(ids: list
         hits += i in store
         assert (i in store) == (i in held)
         store.offer(i, worth)
-        # Brute force: exact aged counts, the least goes if the newcomer's is larger.
+        # The brute force keeps exact aged counts; the least leaves if the newcomer's is larger.
         age = {k: sum(2.0 ** (-(now - t) / 100.0) for t in times[k]) for k in times}
         if i not in held:
             if len(held) < capacity:
@@ -238,14 +231,8 @@ def test_gentd26_is_read_strictly(tmp_path: Path) -> None:
     assert trace.arrival_s.tolist() == [0.0, 9.0]
     assert trace.lora_load_s.tolist() == [4.4, 8.2]
     serve(trace, Rock().policy(), genai_64())
-    row = "2026-01-01 00:00:00,TXT_2_IMG,SUCCEED,9,{},{},{},{}\n"
-    for images, steps, base, args in (
-        ("0", "30", "12", "[]"),
-        ("1", "1001", "12", "[]"),
-        ("1", "30", "", "[]"),
-        ("1", "30", "1", "__import__('os')"),
-    ):
-        good.write_text(head + row.format(images, steps, base, args))
+    for bad in ("0,30,12,[]", "1,1001,12,[]", "1,30,,[]", "1,30,1,__import__('os')"):
+        good.write_text(f"{head}2026-01-01 00:00:00,TXT_2_IMG,SUCCEED,9,{bad}\n")
         with pytest.raises(InputError) as caught:
             read_gentd26(good)
         assert "\n" not in str(caught.value)
@@ -257,9 +244,7 @@ def test_gentd26_is_read_strictly(tmp_path: Path) -> None:
 
 def test_measured_load_times_are_part_of_a_case(tmp_path: Path) -> None:
     trace = tmp_path / "lora_request_trace.csv"
-    trace.write_text(
-        "gmt_create,predict_status,num_images_per_prompt,num_inference_steps,checkpoint_model_version_id,num_lora\n0,SUCCEED,1,30,7,2\n"
-    )
+    trace.write_text(f"{GENTD26}0,SUCCEED,1,30,7,2\n")
     loads = tmp_path / "base_load_1.csv"
     loads.write_text("timestamp_anon,value,container_ip\n0,4400,a\n")
     (plain,), (told,) = adapters.from_file(trace), adapters.from_file(trace, {"loads": str(loads)})
@@ -273,27 +258,16 @@ def test_measured_load_times_are_part_of_a_case(tmp_path: Path) -> None:
 
 def test_counts_of_loras_alone_are_enough(tmp_path: Path) -> None:
     path = tmp_path / "lora_request_trace.csv"
-    path.write_text(
-        "gmt_create,predict_status,num_images_per_prompt,num_inference_steps,checkpoint_model_version_id,num_lora\n"
-        "0,SUCCEED,1,30,7,2\n1,SUCCEED,1,30,7,0\n2,what,1,30,7,0\n"
-    )
+    path.write_text(f"{GENTD26}0,SUCCEED,1,30,7,2\n1,SUCCEED,1,30,7,0\n2,what,1,30,7,0\n")
     trace = read_gentd26(path)
     assert (len(trace), trace.dropped) == (2, 1)
     assert 1 <= len(trace.loras_of(0)) <= 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[{'modelVersionId': 1}]",
-        "[] x",
-        "[1]",
-        "{}",
-        "[{'modelVersionId': 1, 'scale': x}]",
-        "[{'modelVersionId': 1, 'scale': 1}",
-        '[{"modelVersionId": 1, "scale": 1}]',
-    ],
-)
+NO_LISTS = ["[{'modelVersionId': 1}]", "[] x", "[1]", "{}", "[{'modelVersionId': 1, 'scale': x}]", "[{'modelVersionId': 1, 'scale': 1}"]
+
+
+@pytest.mark.parametrize("text", [*NO_LISTS, '[{"modelVersionId": 1, "scale": 1}]'])
 def test_lists_that_are_not_the_grammar_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected"):
         parse_loras(text)
@@ -314,16 +288,10 @@ def test_what_the_trace_writes_is_read_back(pairs: list[tuple[int, float]]) -> N
 
 def test_the_public_trace_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    path.write_text(
-        json.dumps([{"timestamp": 1e12, "ip": "x", "scene_id": 1, "base_model_id": "sd", "controlnets": [], "loras": ["a", "b"]}])
-    )
+    good = {"timestamp": 1e12, "ip": "x", "scene_id": 1, "base_model_id": "sd", "controlnets": [], "loras": ["a", "b"]}
+    path.write_text(json.dumps([good]))
     assert read_public(path).loras_of(0) == (0, 1)
-    bads: tuple[Any, ...] = (
-        {},
-        [{"timestamp": 1}],
-        [{"timestamp": 1, "base_model_id": None, "loras": ["a"]}],
-        [{"timestamp": "x", "base_model_id": "b"}],
-    )
+    bads: tuple[Any, ...] = ({}, [{"timestamp": 1}], [{**good, "base_model_id": None}], [{"timestamp": "x", "base_model_id": "b"}])
     for bad in bads:
         path.write_text(json.dumps(bad))
         with pytest.raises(InputError):

@@ -1,4 +1,4 @@
-"""The sum of real arrays over ranks, with an emulated switch in fixed point."""
+"""Real arrays are summed over ranks, with an emulated switch in fixed point."""
 
 from __future__ import annotations
 

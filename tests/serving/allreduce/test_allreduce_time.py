@@ -1,7 +1,10 @@
-"""The closed forms of an all-reduce: figures worked out by hand, the best share against a numerical search, limits, bad input."""
+"""The closed forms of an all-reduce agree with figures by hand and a numerical search for the best share, and keep their limits."""
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import json
 import math
 
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from armillary import cluster
 from armillary.errors import InputError
 from armillary.serving.allreduce import (
     Shape,
@@ -25,6 +29,7 @@ from armillary.serving.allreduce.collectives.allreduce_time import nvlink_second
 
 M = 16 << 20
 FOUR = Shape(4, 4, nic=12.5e9, nvlink=300e9, nic_s=10e-6, nvlink_s=2e-6, rtt_s=20e-6)
+WIRES = Wires.of("ina-6x2")
 
 
 def test_four_servers_of_four_by_hand() -> None:
@@ -81,26 +86,24 @@ def test_both_paths_are_never_slower_than_either(servers: int, gpus: int, share:
 
 
 def test_jobs_share_the_slots_equally() -> None:
-    wires = Wires.of("ina-6x2")
-    assert wires.slots == 512
-    assert wires.rate_of(512) == pytest.approx(512 * 1024 / 20e-6)
-    free_chip = Wires(**{**vars(wires), "asic": math.inf})
+    assert WIRES.slots == 512
+    assert WIRES.rate_of(512) == pytest.approx(512 * 1024 / 20e-6)
+    free_chip = dataclasses.replace(WIRES, asic=math.inf)
     assert free_chip.share(4, jobs=4) == pytest.approx(free_chip.share(4) / 4)
     assert free_chip.share(4) == pytest.approx(26.2144e9)
-    assert wires.share(4) == pytest.approx(10e9), "four inputs share what the chip adds up"
+    assert WIRES.share(4) == pytest.approx(10e9), "four inputs share what the chip adds up"
 
 
 def test_the_wires_of_the_built_in_cluster() -> None:
-    wires = Wires.of("ina-6x2")
-    assert (wires.servers, wires.gpus, wires.switches, wires.payload) == (6, 4, 2, 1024)
-    assert (wires.nic, wires.nvlink, wires.asic, wires.rtt_s) == (12.5e9, 300e9, 40e9, 20e-6)
-    assert wires.common((0, 5)) == (0, 1)
-    assert wires.window == math.ceil(12.5e9 * 20e-6 / 1024)
+    assert (WIRES.servers, WIRES.gpus, WIRES.switches, WIRES.payload) == (6, 4, 2, 1024)
+    assert (WIRES.nic, WIRES.nvlink, WIRES.asic, WIRES.rtt_s) == (12.5e9, 300e9, 40e9, 20e-6)
+    assert WIRES.common((0, 5)) == (0, 1)
+    assert WIRES.window == math.ceil(12.5e9 * 20e-6 / 1024)
 
 
 def test_small_messages_go_by_latency() -> None:
     assert nvlink_seconds(1024, FOUR) == pytest.approx(2 * (3 * 1024 / 300e9 + 2e-6))
-    table = tuner_table(Wires.of("ina-6x2"), 4)
+    table = tuner_table(WIRES, 4)
     small, large = table.choose(2048), table.choose(M)
     assert (small.algorithm, small.x) == ("switch", 1.0)
     assert large.algorithm == "hybrid"
@@ -109,17 +112,14 @@ def test_small_messages_go_by_latency() -> None:
 
 
 def test_the_tuner_table_leaves_as_csv_and_json(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    import csv
-    import json
-
-    table = tuner_table(Wires.of("ina-6x2"), 2, jobs=3)
+    table = tuner_table(WIRES, 2, jobs=3)
     table.write(tmp_path / "t.csv")
     table.write(tmp_path / "t.json")
     with (tmp_path / "t.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(int(r["bytes"]), r["algorithm"], float(r["x"])) for r in rows] == [(r.nbytes, r.algorithm, r.x) for r in table.rows]
     assert [r["x"] for r in json.loads((tmp_path / "t.json").read_text())] == [r.x for r in table.rows]
-    assert {r.algorithm for r in tuner_table(Wires.of("ina-6x2"), 1).rows} == {"nvlink"}
+    assert {r.algorithm for r in tuner_table(WIRES, 1).rows} == {"nvlink"}
     with pytest.raises(InputError, match=r"csv or \.json"):
         table.write(tmp_path / "t.txt")
 
@@ -135,7 +135,7 @@ def test_the_tuner_table_leaves_as_csv_and_json(tmp_path) -> None:  # type: igno
         (lambda: switch_seconds(M, FOUR, 0.0), "without slots nothing passes"),
         (lambda: Shape(0, 4, 1e9, 1e9), "servers: found 0"),
         (lambda: Shape(2, 4, math.nan, 1e9), "nic: found nan"),
-        (lambda: Wires.of("ina-6x2").share(2, 0), "jobs: found 0"),
+        (lambda: WIRES.share(2, 0), "jobs: found 0"),
         (lambda: Wires.of("dgx-h100"), "aggregation|switch|network|NIC"),
     ],
 )
@@ -146,8 +146,6 @@ def test_bad_numbers_are_refused(call, says: str) -> None:  # type: ignore[no-un
 
 
 def test_aggregation_without_slots_is_refused() -> None:
-    from armillary import cluster
-
     described = cluster.preset("ina-6x2").to_dict()
     del described["network"]["compute"]["switch"]["aggregation"]
     plain = cluster.from_dict(described)
@@ -157,8 +155,7 @@ def test_aggregation_without_slots_is_refused() -> None:
 
 
 def test_a_group_without_a_common_switch_is_refused() -> None:
-    wires = Wires.of("ina-6x2")
-    apart = Wires(**{**vars(wires), "reach": ((0,), (0,), (0,), (1,), (1,), (1,))})
+    apart = dataclasses.replace(WIRES, reach=((0,),) * 3 + ((1,),) * 3)
     assert apart.common((0, 2)) == (0,)
     with pytest.raises(InputError, match="servers 2, 3 have no switch in common"):
         apart.common((2, 3))

@@ -1,8 +1,10 @@
-"""Servers that are really started, and always ended."""
+"""Real servers, which are always ended, and schemas that are read once."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +18,7 @@ KEY = "a-key-for-tests"
 
 @dataclass
 class Started:
-    """A server's process and address."""
+    """The process and the address of a server."""
 
     process: subprocess.Popen
     url: str
@@ -24,7 +26,7 @@ class Started:
 
 @contextlib.contextmanager
 def started(*arguments: str, key: str | None = None) -> Iterator[Started]:
-    """`armillary serve --port 0 ...` as a process, until the end of the block."""
+    """Runs `armillary serve --port 0 ...` as a process until the end of the block."""
     env = {k: v for k, v in os.environ.items() if k != "ARMILLARY_API_KEY"} | ({"ARMILLARY_API_KEY": key} if key else {})
     command = [sys.executable, "-m", "armillary.cli", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
@@ -41,7 +43,7 @@ def started(*arguments: str, key: str | None = None) -> Iterator[Started]:
 
 @pytest.fixture
 def armillary_command(tmp_path, monkeypatch, capsys):
-    """Runs the command line in this process, in an empty folder: these tests give many commands, and each start takes a second."""
+    """Runs the command line in this process and an empty folder, because each of many process starts would take a second."""
     from armillary.cli import main
 
     def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -55,6 +57,19 @@ def armillary_command(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.fixture(scope="session", autouse=True)
+def schemas_are_read_once():
+    """Keeps Kubernetes' schemas in memory, which kubernetes-validate would read again for each object."""
+    with contextlib.suppress(ImportError), pytest.MonkeyPatch.context() as patch:
+        from kubernetes_validate import utils
+
+        for name in ("schema_contents", "all_versions"):
+            patch.setattr(utils, name, functools.cache(getattr(utils, name)))
+        yield
+        return
+    yield
+
+
 @pytest.fixture(scope="session")
 def start():
     """Starts further servers."""
@@ -63,9 +78,7 @@ def start():
 
 @pytest.fixture(scope="session")
 def adapter_folder(tmp_path_factory):
-    """A PEFT adapter for tiny-llama, named fables."""
-    import json
-
+    """Writes a PEFT adapter for tiny-llama, named fables."""
     import torch
     from safetensors.torch import save_file
 
@@ -84,6 +97,6 @@ def adapter_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(adapter_folder):
-    """One server for all tests that do it no harm; it wants a key and has an adapter."""
+    """Starts one server with a key and an adapter, for all tests that do it no harm."""
     with started("--adapter", str(adapter_folder), "--most", "80", key=KEY) as up:
         yield up

@@ -1,4 +1,4 @@
-"""The endpoint as its clients see it: OpenAI's own client, raw requests, and clients that misbehave."""
+"""The endpoint is tested as its clients see it: with OpenAI's own client, raw requests, and clients that misbehave."""
 
 from __future__ import annotations
 
@@ -34,12 +34,17 @@ def client(server):
 
 @pytest.fixture(scope="module")
 def alone():
-    """Greedy text after a prompt, from the engine without any server."""
+    """Gives the greedy text after a prompt, from the engine without any server."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # the server computes beside us
     engine = Engine(Tiny.make("tiny-llama", seed=0, dtype=torch.float64))
     yield lambda prompt, count: tk.decode(engine.generate([tk.encode(prompt)], count, stop=(tk.END, tk.TURN))[0])
     torch.set_num_threads(before)
+
+
+def texts(client, body):
+    """Returns the texts of a completion's choices."""
+    return [choice["text"] for choice in client.ask("/v1/completions", body).json["choices"]]
 
 
 def test_a_completion_is_the_engines_own_text(client, alone):
@@ -53,15 +58,14 @@ def test_a_completion_is_the_engines_own_text(client, alone):
 def test_64_at_once_give_the_texts_of_one_after_another(client, alone):
     prompts = [f"prompt number {i}" for i in range(64)]
     with ThreadPoolExecutor(64) as pool:
-        ask = lambda p: client.ask("/v1/completions", {**GREEDY, "prompt": p, "max_tokens": 12}).json["choices"][0]["text"]  # noqa: E731
-        found = list(pool.map(ask, prompts))
-    assert found == [alone(p, 12) for p in prompts]
+        found = list(pool.map(lambda p: texts(client, {**GREEDY, "prompt": p, "max_tokens": 8})[0], prompts))
+    assert found == [alone(p, 8) for p in prompts]
     assert len(set(found)) > 30
 
 
 def test_a_stream_is_the_whole_text_in_pieces(client):
     body = {**GREEDY, "prompt": ["one", "two"], "n": 2, "max_tokens": 20}
-    whole = [c["text"] for c in client.ask("/v1/completions", body).json["choices"]]
+    whole = texts(client, body)
     parts = ["", "", "", ""]
     ends = []
     for _, event in client.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}}):
@@ -89,13 +93,11 @@ def test_a_stop_string_cuts_and_is_not_shown(client, alone):
 
 def test_seeds_decide_samples(client):
     body = {"model": "tiny-llama", "prompt": "Hello", "max_tokens": 16, "temperature": 1.0, "n": 3, "seed": 5}
-    once, again = (client.ask("/v1/completions", body).json["choices"] for _ in range(2))
-    assert [c["text"] for c in once] == [c["text"] for c in again]
-    assert len({c["text"] for c in once}) == 3
-    unseeded = {client.ask("/v1/completions", {**body, "seed": None, "n": 1}).json["choices"][0]["text"] for _ in range(4)}
-    assert len(unseeded) > 1
-    assert client.ask("/v1/completions", {**body, "top_p": 1e-9}).json["choices"][0]["text"] == client.ask(
-        "/v1/completions", {**body, "temperature": 0}).json["choices"][0]["text"]  # fmt: skip
+    once, again = (texts(client, body) for _ in range(2))
+    assert once == again
+    assert len(set(once)) == 3
+    assert len({texts(client, {**body, "seed": None, "n": 1})[0] for _ in range(4)}) > 1
+    assert texts(client, {**body, "top_p": 1e-9})[0] == texts(client, {**body, "temperature": 0})[0]
 
 
 def test_logprobs_are_of_the_tokens_given(client):
@@ -115,28 +117,28 @@ def test_logprobs_are_of_the_tokens_given(client):
 def test_an_adapter_is_a_model_of_its_own(client, adapter_folder):
     models = {m["id"]: m["parent"] for m in client.ask("/v1/models").json["data"]}
     assert models == {"tiny-llama": None, "fables": "tiny-llama"}
-    text = client.ask("/v1/completions", {**GREEDY, "model": "fables", "prompt": "Hello", "max_tokens": 24}).json["choices"][0]["text"]
+    body = {**GREEDY, "prompt": "Hello", "max_tokens": 24}
+    (text,) = texts(client, {**body, "model": "fables"})
     model = Tiny.make("tiny-llama", seed=0, dtype=torch.float64)
     model.add_lora(adapter_folder)
     expected = Engine(model).generate([tk.encode("Hello")], 24, stop=(tk.END, tk.TURN), adapters=[0])[0]
     assert text == tk.decode(expected)
-    assert text != client.ask("/v1/completions", {**GREEDY, "prompt": "Hello", "max_tokens": 24}).json["choices"][0]["text"]
+    assert [text] != texts(client, body)
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "param"),
     [
         ("/v1/completions", {"prompt": "x"}, 400, "model"),
-        ("/v1/completions", {**GREEDY, "prompt": "x", "max_tokens": 0}, 400, "max_tokens"),
-        ("/v1/completions", {**GREEDY, "prompt": "x", "temperature": 3}, 400, "temperature"),
-        ("/v1/completions", {**GREEDY, "prompt": "x", "n": "two"}, 400, "n"),
-        ("/v1/completions", {**GREEDY, "prompt": []}, 400, "prompt"),
-        ("/v1/completions", {**GREEDY, "prompt": [600]}, 400, "prompt"),
-        ("/v1/completions", {**GREEDY, "prompt": {"a": 1}}, 400, "prompt"),
+        *(
+            ("/v1/completions", {**GREEDY, "prompt": "x", key: value}, 400, key)
+            for key, value in (
+                ("max_tokens", 0), ("temperature", 3), ("n", "two"), ("prompt", []), ("prompt", [600]), ("prompt", {"a": 1}),
+                ("echo", True), ("max_tokens", 2050),
+            )
+        ),
         ("/v1/completions", {**GREEDY, "prompt": ["x"] * 70}, 400, "n"),
-        ("/v1/completions", {**GREEDY, "prompt": "x", "echo": True}, 400, "echo"),
         ("/v1/completions", {**GREEDY, "prompt": "x" * 2100}, 400, "max_tokens"),
-        ("/v1/completions", {**GREEDY, "prompt": "x", "max_tokens": 2050}, 400, "max_tokens"),
         ("/v1/completions", {**GREEDY, "model": "other", "prompt": "x"}, 404, "model"),
         ("/v1/completions", {**GREEDY, "prompt": "x" * 1_100_000}, 413, None),
         ("/v1/chat/completions", {**GREEDY, "messages": []}, 400, "messages"),
@@ -145,7 +147,7 @@ def test_an_adapter_is_a_model_of_its_own(client, adapter_folder):
         ("/v1/embeddings", {"model": "tiny-llama", "input": "x"}, 404, None),
         ("/v1/models", {"a": 1}, 405, None),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused_says_so_as_openai_does(client, path, body, status, param):
     reply = client.ask(path, body)
     error = reply.json["error"]
@@ -173,7 +175,7 @@ def test_a_wrong_key_opens_nothing(server, key):
 
 
 def test_too_many_at_once_are_told_to_come_back(client):
-    """80 places: 64 answers stay inside, so 64 more do not fit."""
+    """Of 80 places 64 are taken, so 64 more requests do not fit."""
     body = {**GREEDY, "prompt": ["x"] * 64, "max_tokens": 400, "ignore_eos": True}
     events = client.stream("/v1/completions", body)
     next(events)
@@ -184,7 +186,7 @@ def test_too_many_at_once_are_told_to_come_back(client):
 
 
 def _settled(client, ended=0):
-    """Waits, by asking, until nothing runs any more and `ended` requests are booked; the number of asks is bounded."""
+    """Asks, at most 5,000 times, until nothing runs any more and `ended` requests are booked."""
     for _ in range(5000):
         samples = parse(client.ask("/metrics").text)
         idle = samples["vllm:num_requests_running"] + samples["vllm:num_requests_waiting"] == 0

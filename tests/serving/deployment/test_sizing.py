@@ -1,4 +1,4 @@
-"""Sizing: the least number of replicas, against trying every number."""
+"""The least number of replicas is compared with trying every number."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""What people bring: prompts, batches, tables of omega, profiles; and what is said when something is wrong with them."""
+"""Users' files of prompts, batches, omega and profiles are read, and wrong ones are refused with the right words."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from armillary.cli import main
+import armillary
 from armillary.errors import InputError
 from armillary.serving.offline import OfflineWork, SplitQuant, read_omega, read_profile, read_prompts
 from armillary.serving.offline.pricing.latency_model import fit, regressors
@@ -41,21 +43,29 @@ def test_plain_prompts_and_openai_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("read", "text", "said"),
     [
-        ("", "found no prompt"),
-        ("[1]\n", ":1: found an array; expected an object"),
-        ('{"prompt_tokens": 3}\n', 'key "max_tokens": found None'),
-        ('{"prompt_tokens": 3, "max_tokens": 0}\n', "expected 1 to"),
-        ('{"prompt_tokens": true, "max_tokens": 1}\n', "found True"),
-        ('{"prompt_tokens": 1, "max_tokens": 1}\n{"a\n', ":2: found \"\"a\" in column 2; expected JSON"),
-        ('{"custom_id": "a", "body": {"messages": []}}\n', "found no messages"),
-        ('{"custom_id": "a", "body": 3}\n', "a body that is an object"),
+        (read_prompts, "", "found no prompt"),
+        (read_prompts, '{"prompt_tokens": 3}\n', 'key "max_tokens": found None'),
+        (read_prompts, '{"prompt_tokens": 3, "max_tokens": 0}\n', "expected 1 to"),
+        (read_prompts, '{"prompt_tokens": true, "max_tokens": 1}\n', "found True"),
+        (read_prompts, '{"custom_id": "a", "body": {"messages": []}}\n', "found no messages"),
+        (read_prompts, '{"custom_id": "a", "body": 3}\n', "a body that is an object"),
+        (read_omega, "a,b\n", "expected layer, bits, omega"),
+        (read_omega, "layer,bits,omega\n0,5,1\n", 'column "bits": found "5"; expected one of 2, 3, 4, 8, 16'),
+        (read_omega, "layer,bits,omega\n0,4,-1\n", 'column "omega": found "-1"; expected a number of at least 0'),
+        (read_omega, "layer,bits,omega\n0,4,1\n0,4,2\n", ":3: found layer 0, bits 4 again"),
+        (read_omega, "layer,bits,omega\n1,4,1\n", "no omega of layer 0"),
+        (read_omega, "layer,bits,omega\n99999999,4,1\n", "from 0 to 9,999"),
+        (read_profile, f"{HEADER}t4,0,64,64,4,1,8,0,0\n", ':2: column "lat_avg": found "0"; expected seconds above 0'),
+        (read_profile, f"{HEADER}t4,0,64,64,5,1,8,0,1\n", ':2: column "bit": found "5"'),
+        (read_profile, f"{HEADER}t4,7,64,64,4,1,8,0,1\n", ':2: column "shard"'),
+        (read_profile, f"{HEADER}t4,0,64,64,4,0,8,0,1\n", ':2: column "batch_size"'),
     ],
 )
-def test_bad_prompts_say_where_and_what(tmp_path: Path, text: str, said: str) -> None:
+def test_bad_files_say_where_and_what(tmp_path: Path, read: Callable[[Path], Any], text: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_prompts(written(tmp_path, "p.jsonl", text))
+        read(written(tmp_path, "p.jsonl" if read is read_prompts else "t.csv", text))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -77,47 +87,19 @@ def test_omega_survives_its_file(tmp_path: Path) -> None:
         again.of((2,))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a,b\n", "expected layer, bits, omega"),
-        ("layer,bits,omega\n", "found no rows"),
-        ("layer,bits,omega\n0,5,1\n", 'column "bits": found "5"; expected one of 2, 3, 4, 8, 16'),
-        ("layer,bits,omega\n0,4,-1\n", 'column "omega": found "-1"; expected a number of at least 0'),
-        ("layer,bits,omega\n0,4,nan\n", 'column "omega": found "nan"'),
-        ("layer,bits,omega\n0,4,1\n0,4,2\n", ":3: found layer 0, bits 4 again"),
-        ("layer,bits,omega\n1,4,1\n", "no omega of layer 0"),
-        ("layer,bits,omega\n99999999,4,1\n", "from 0 to 9,999"),
-        ("layer,bits,omega\nx,4,1\n", 'column "layer": found "x"'),
-    ],
-)
-def test_bad_omega_tables(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_omega(written(tmp_path, "o.csv", text))
-    assert said in str(caught.value)
-
-
 def linear(device: str, shard: int, bit: int, batch: int, new: int, past: int) -> float:
-    """Seconds that the regressors can give exactly."""
-    speed = {"t4": 1.0, "v100-32": 3.0}[device]
-    return (
-        sum(x * c for x, c in zip(regressors(shard, 4096, 14336, bit, batch, new, past), (3, 1, 2, 0.5, 1, 0.2), strict=False))
-        / speed
-        / 1e12
-    )
+    """Returns seconds that the regressors can give exactly."""
+    touched = regressors(shard, 4096, 14336, bit, batch, new, past)
+    return sum(x * c for x, c in zip(touched, (3, 1, 2, 0.5, 1, 0.2), strict=False)) / {"t4": 1.0, "v100-32": 3.0}[device] / 1e12
 
 
 def profile(bits: tuple[int, ...] = (4, 8)) -> str:
-    rows = []
-    for device in ("t4", "v100-32"):
-        for shard in (0, 1):
-            for bit in bits:
-                for batch in (1, 2, 4, 8):
-                    for new, past in ((256, 0), (512, 0), (1, 300), (1, 600)):
-                        rows.append(
-                            f"{device},{shard},4096,14336,{bit},{batch},{new},{past},{linear(device, shard, bit, batch, new, past):.9g}"
-                        )
-    return HEADER + "\n".join(rows) + "\n"
+    lengths = ((256, 0), (512, 0), (1, 300), (1, 600))
+    rows = [
+        f"{device},{shard},4096,14336,{bit},{batch},{new},{past},{linear(device, shard, bit, batch, new, past):.9g}\n"
+        for device, shard, bit, batch, (new, past) in itertools.product(("t4", "v100-32"), (0, 1), bits, (1, 2, 4, 8), lengths)
+    ]
+    return HEADER + "".join(rows)
 
 
 def test_a_profile_is_fitted_and_planned_with(tmp_path: Path) -> None:
@@ -130,29 +112,10 @@ def test_a_profile_is_fitted_and_planned_with(tmp_path: Path) -> None:
             assert model.seconds(device, 0, bit, batch, new, past) == pytest.approx(exact, rel=0.02)
     plan = SplitQuant(group=2).plan("llama-3-8b", "mixed-offline-3", prompt=512, output=8, batch=8, bits=(4, 8), profile=path)
     assert sum(len(s) for s in plan.stages) == 32
-    # The profile says that a V100 is three times a T4: the planner must have believed it.
+    # In the profile a V100 is three times as fast as a T4, and the planner must follow it.
     layers = {s.device.kind: len(s) for s in plan.stages}
     assert 14 <= layers["v100-32"] <= 18
 
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("t4,0,64,64,4,1,8,0,0", 'column "lat_avg": found "0"; expected seconds above 0'),
-        ("t4,0,64,64,4,1,8,0,-1", 'column "lat_avg"'),
-        ("t4,0,64,64,4,1,8,0,nan", 'column "lat_avg"'),
-        ("t4,0,64,64,5,1,8,0,1", 'column "bit": found "5"'),
-        ("t4,7,64,64,4,1,8,0,1", 'column "shard"'),
-        ("t4,0,64,64,4,0,8,0,1", 'column "batch_size"'),
-        ("t4,0,64,64,4,1,8,0", "found 8 cells; expected 9"),
-        ("t4,0,64,x,4,1,8,0,1", 'column "h2": found "x"'),
-    ],
-)
-def test_bad_profiles_say_which_line(tmp_path: Path, row: str, said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_profile(written(tmp_path, "p.csv", HEADER + row + "\n"))
-    assert said in str(caught.value)
-    assert ":2: " in str(caught.value)
 
 
 def test_a_profile_without_a_device_or_precision_is_no_ground_for_a_plan(tmp_path: Path) -> None:
@@ -164,27 +127,24 @@ def test_a_profile_without_a_device_or_precision_is_no_ground_for_a_plan(tmp_pat
         SplitQuant(group=8).plan("llama-3-8b", "mixed-offline-2", bits=(4,), **how)
 
 
-def test_work_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="batch"):
-        OfflineWork.of("opt-13b", "mixed-offline-1", batch=0)
-    with pytest.raises(InputError, match="prompt: found 0 to 0 tokens"):
-        OfflineWork.of("opt-13b", "mixed-offline-1", prompt=0)
-    with pytest.raises(InputError, match="omega for 3 layers; opt-13b has 40"):
-        OfflineWork.of("opt-13b", "mixed-offline-1", omega=stand_in_omega(3, (4,)))
-    with pytest.raises(InputError, match="has no GPU"):
-        _ = OfflineWork.of("opt-13b", "cpu-2core").devices
-    with pytest.raises(InputError, match="expected some of"):
-        OfflineWork.of("opt-13b", "mixed-offline-1", bits=(5,))
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"batch": 0}, "batch"),
+        ({"prompt": 0}, "prompt: found 0 to 0 tokens"),
+        ({"omega": stand_in_omega(3, (4,))}, "omega for 3 layers; opt-13b has 40"),
+        ({"bits": (5,)}, "expected some of"),
+        ({"cluster": "cpu-2core"}, "has no GPU"),
+    ],
+)
+def test_work_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        _ = OfflineWork.of("opt-13b", **{"cluster": "mixed-offline-1", **wrong}).devices
 
 
-def test_the_command_line_answers_for_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_prompts_get_an_answer(tmp_path: Path) -> None:
     good = written(tmp_path, "p.jsonl", '{"prompt_tokens": 64, "max_tokens": 4}\n' * 6)
-    how = ("--model", "llama-3.2-1b", "--devices", "mixed-offline-7", "--batch", "4", "--techniques", "uniform,pipeedge")
-    command = ["armillary", "compare", "serving/offline", "--store", str(tmp_path / "s.db"), "--work", str(good), *how]
-    monkeypatch.setattr("sys.argv", command)
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code in (0, None)
-    said = " ".join(capsys.readouterr().out.split())
+    options = {"model": "llama-3.2-1b", "devices": "mixed-offline-7", "batch": "4"}
+    said = armillary.compare("serving/offline", work=good, options=options, techniques=["uniform", "pipeedge"]).answer()
     assert "tokens per second on p.jsonl, where" in said
     assert "quality is a stand-in" in said

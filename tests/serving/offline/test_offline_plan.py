@@ -1,4 +1,4 @@
-"""Plans and their judge: the pipeline by hand, memory, every technique on the same work, and the same plan in other programs' words."""
+"""Plans and their judge: the pipeline and memory by hand, every technique on the same work, and plans in other programs' formats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from armillary.serving.offline import (
     Uniform,
     pareto,
     which_gpu,
-)
+)  # fmt: skip
 from armillary.serving.offline.arena import nodes_of
 from armillary.serving.offline.memory_proportional import shares
 from armillary.serving.offline.pipeedge import partitioned
@@ -45,7 +45,7 @@ SMALL = {
     "intermediate_size": 128, "vocab_size": 64,
 }  # fmt: skip
 TECHNIQUES = [
-    SplitQuant(group=8, limit_s=10), SplitQuantH(), Uniform(), PipeEdge(), Adabits(group=4), FlexGen(), MemoryProportional(),
+    SplitQuant(group=12, limit_s=10), SplitQuantH(), Uniform(), PipeEdge(), Adabits(group=4), FlexGen(), MemoryProportional(),
 ]  # fmt: skip
 
 
@@ -60,9 +60,9 @@ def two_stages(work: OfflineWork) -> Plan:
 
 
 def test_the_pipeline_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages of 9 and 8 s for a prompt and of 3 and 4 s for a token, two micro-batches, ten tokens.
+    """The stages take 9 and 8 s per prompt and 3 and 4 s per token, with two micro-batches and ten tokens.
 
-    Prompts leave the second stage at 17 and 26; from there it never rests: 2 · 9 tokens of 4 s.
+    Prompts leave the second stage at 17 and 26 s, and from then on it never rests: it makes 2 · 9 tokens of 4 s.
     """
     took = {"t4": (3.0, 1.0), "v100-32": (8.0, 4.0)}
 
@@ -78,7 +78,7 @@ def test_the_pipeline_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.makespan_s == pytest.approx(26 + 18 * 4, abs=0.02)
     assert ran.token_throughput == pytest.approx(20 / 98, rel=1e-3)
     assert ran.busy == pytest.approx([(2 * 9 + 18 * 3) / 98, (2 * 8 + 18 * 4) / 98], rel=1e-3)
-    # Alone in the pipeline, a sequence makes no token before its prompt is through, and none before the one before.
+    # Alone in the pipeline, a sequence makes a token only after its prompt and its previous token.
     one = OfflineWork.of(SMALL, nodes_of(("t4", "v100-32")), prompt=8, output=10, batch=1)
     assert replace(two_stages(one), batch=1).simulate().makespan_s == pytest.approx(17 + 9 * 7, abs=0.02)
 
@@ -169,7 +169,7 @@ def test_eight_bits_compute_on_int8_units_only_where_there_are_some() -> None:
 def test_a_planner_blind_to_decoding_splits_otherwise() -> None:
     work = mixed(3, output=100)
     order = next(iter(orders(work.devices)))
-    problem = problem_of(work, order, 1, 8, group=2)
+    problem = problem_of(work, order, 1, 8, group=4)
     aware = solve(problem, quality=48.0, limit_s=20)
     blind = solve(replace(problem, decode=problem.decode * 1e-9, once_decode=problem.once_decode * 0), quality=48.0, limit_s=20)
     counts = [np.bincount(found.choice.device).tolist() for found in (aware, blind)]
@@ -179,10 +179,9 @@ def test_a_planner_blind_to_decoding_splits_otherwise() -> None:
 
 def test_swapping_equal_devices_changes_nothing() -> None:
     work = mixed()
-    order = work.devices
-    swapped = (order[1], order[0], *order[2:])
-    values = [problem_of(work, devices, 2, 8, group=4) for devices in (order, swapped)]
-    assert solve(values[0], limit_s=20).objective == pytest.approx(solve(values[1], limit_s=20).objective, rel=1e-3)
+    first, second, *others = work.devices
+    found = [solve(problem_of(work, (*two, *others), 2, 8, group=8), limit_s=20) for two in ((first, second), (second, first))]
+    assert found[0].objective == pytest.approx(found[1].objective, rel=1e-3)
 
 
 def test_orders_that_differ_are_tried_once() -> None:
@@ -195,7 +194,7 @@ def test_orders_that_differ_are_tried_once() -> None:
 
 
 def test_pipeedge_finds_the_least_largest_stage() -> None:
-    """All orders and cuts of a small cluster, by brute force."""
+    """Brute force tries all orders and cuts of a small cluster."""
     work = OfflineWork.of("wide-8", nodes_of(("t4", "v100-32", "t4")), output=12, batch=6, quality=None)
     plan = partitioned(work, 6, work.bits.index(8))
     size, bit = 2, work.bits.index(8)
@@ -229,7 +228,7 @@ def test_flexgen_streams_only_what_does_not_fit() -> None:
     tight.check()
     ran = tight.simulate()
     assert ran.makespan_s > FlexGen(bits=4).plan_for(mixed(7, "opt-30b", output=4)).simulate().makespan_s
-    # No faster than the host link can bring the weights that stay out, once a token and block.
+    # It is no faster than the host link brings the weights that stay on the host, once per token and block.
     stage = tight.stages[0]
     layers = len(stage) * layer_bytes(tight.work.model, tight.work.model.layer(0), 16) * stage.weights_on_host
     assert ran.makespan_s >= 4 * layers / 12e9
@@ -284,7 +283,7 @@ def test_the_plan_in_other_programs_words() -> None:
 
 def test_a_curve_of_quality_and_speed() -> None:
     work = OfflineWork.of("wide-8", nodes_of(("t4", "p100-12")), output=8, batch=32)
-    curve = pareto(work, points=4)
+    curve = pareto(work, points=3)
     assert len(curve) >= 2
     assert all(a.quality_loss < b.quality_loss and a.token_throughput < b.token_throughput for a, b in itertools.pairwise(curve))
 
@@ -299,10 +298,9 @@ def test_which_gpu_to_add() -> None:
         with_device(work.cluster, "no-such-gpu")
 
 
-def test_an_arena_run_has_every_metric() -> None:
+def test_an_arena_run_leaves_its_plan() -> None:
     arena = catalogue.arena("serving/offline")
     case = next(c for c in arena.built_in("tiny") if c.name == "cluster-7").at(1, 0)
     outcome = arena.execute(arena.make("uniform"), case)
-    assert set(outcome.values) == {"token_throughput", "makespan", "quality_loss", "over_quality", "plan_s"}  # type: ignore[union-attr]
     assert outcome.values["over_quality"] == 0  # type: ignore[union-attr]
     assert [a.name for a in outcome.artifacts] == ["plan.csv", "plan.json"]  # type: ignore[union-attr]

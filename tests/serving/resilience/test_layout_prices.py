@@ -1,4 +1,4 @@
-"""Iteration prices of layouts against the ground's `StepCost`, the mirror and the ranks by hand."""
+"""Iteration prices of layouts agree with `StepCost`, and the mirror and the ranks with hand-made cases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_uneven_ranks_and_slow_devices_cost_more() -> None:
     layout = node.layout(7)
     p = price(node, layout)
     assert p.rates(1.0, 1.0)[1] == pytest.approx(p.rates(1 / 7, 1 / 7)[1] * 2 / (8 / 7))
-    # A rank with all tokens does a head's projections for them: an eighth of attention's matrices in every layer.
+    # A rank with all tokens computes a head's projections for them, an eighth of attention's matrices in every layer.
     head = 80 * 2 * (8 + 1) * 128 * 8192 * 2 * p.grid[-1] / node.device.peak("bf16")
     assert 0.5 * head < p.body(1.0)[-1] - p.body(1 / 7)[-1] < 2.0 * head
     assert (np.diff([p.body(s)[-1] for s in (1 / 7, 0.2, 0.3, 0.6, 1.0)]) > 0).all()
@@ -91,7 +91,7 @@ def serving(prompt: list[int], known: list[int], computed: list[int]) -> SimpleN
 
 
 def test_a_request_goes_to_the_rank_with_least_work() -> None:
-    # A decode of 500, a prompt of 100 of which nothing is done: 100 + 0.01·(100·101/2) = 150.5.
+    # The load of a decode is its 500 tokens; that of an untouched prompt of 100 is 100 + 0.01·(100·101/2) = 150.5.
     at = serving([400, 100, 10, 10], [501, 100, 10, 10], [500, 0, 0, 0])
     assert request_load(at.state.seq, np.array([0, 1]), 0.01).tolist() == [500.0, 150.5]
     ranks = Ranks(4, load_aware=True, migrate_above=0.0)

@@ -1,4 +1,4 @@
-"""Recovery plans: bytes by hand and by a count over plain loops, times against bounds, and a loss during a recovery."""
+"""Recovery plans have the bytes counted by hand and by plain loops, times within bounds, and survive a loss during a recovery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_hundred_thousand_tokens_on_one_of_eight() -> None:
     assert plan.kv_bytes / (7 * node.pcie) == pytest.approx(10.639e-3, rel=1e-4)
     assert plan.seconds - plan.weights_s >= 10.6e-3
     assert plan.recompute_tokens == 0
-    # The dead GPU's eighth of all weights, and no byte more, comes from the host: the head that goes data parallel is fetched once.
+    # Exactly the dead GPU's eighth of all weights comes from the host, because the head that becomes data parallel is fetched once.
     assert plan.weight_bytes == pytest.approx(float(node.weight_bytes(node.layout(8))[0]) - 161 * 8192 * 2, rel=1e-9)
     assert plan.lower_bound_s <= plan.seconds <= 1.3 * plan.lower_bound_s
 
@@ -57,15 +57,12 @@ def test_a_second_loss_takes_data_parallel_kv_with_it() -> None:
 
 
 def counted(node: Node, old: Layout, new: Layout, dead: int, kept: list[int], rank: list[int], after: list[int]) -> tuple[float, float]:
-    """(bytes of weights, of keys and values) that no survivor has, shard by shard."""
+    """Counts the bytes of weights, and of keys and values, that no survivor has, shard by shard."""
     left = [d for d in old.devices if d != dead]
     weights = 0.0
     for layer in range(old.layers):
         size = node.bytes_by_layer[layer]
-        for h in range(old.kv_heads):
-            had = old.heads[layer, h]
-            weights += size[0] * (had == dead)
-        weights += sum(size[1] for owner in old.ffn[layer] if owner == dead)
+        weights += size[0] * sum(owner == dead for owner in old.heads[layer]) + size[1] * sum(owner == dead for owner in old.ffn[layer])
     weights += sum(node.vocab_unit_bytes for owner in old.vocab[0] if owner == dead)
     kv = 0.0
     for q, tokens in enumerate(kept):
@@ -125,7 +122,7 @@ def test_what_survivors_hold_is_not_fetched() -> None:
     four = node.layout(4)  # four heads, four GPUs: one each
     three = plan_recovery(four, 1, [10], [10], node=node)
     shared = [t for t in three.transfers if t.source != HOST]
-    # The head that goes data parallel is needed by three: each byte comes once from the host and twice from a neighbour.
+    # Three need the head that becomes data parallel, so each byte comes once from the host and twice from a neighbour.
     assert sum(t.nbytes for t in shared) == pytest.approx(2 * node.bytes_by_layer[:, 0].sum())
 
 
@@ -142,7 +139,7 @@ def test_a_further_loss_begins_from_what_is_there() -> None:
         nothing = np.zeros(0, np.int64)
         full.append(recover(node, left, held, nothing, np.zeros((0, 80, 8), bool), nothing).weight_bytes)
     assert full[0] > full[1] > full[2]
-    # Nothing had come: two eighths of the weights are missing. All had: only what device 5 had then.
+    # If nothing had arrived, two eighths of the weights are missing; if all had, only what device 5 held then.
     eighth = plan.weight_bytes
     assert full[0] == pytest.approx(2 * eighth)
     assert full[2] == pytest.approx(eighth * (1 + 1 / 7) - node.bytes_by_layer[:, 0].sum() / 7, rel=0.02)

@@ -1,4 +1,4 @@
-"""A real model over ranks: the same logits as in one piece, before a loss and after it."""
+"""A real model over ranks gives the logits of the unsharded model, before a loss and after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def _one_thread_per_rank() -> Iterator[None]:
-    """Products this small gain nothing from more, and ranks that are threads would wait for each other's."""
+    """Uses one thread, because such small products gain nothing from more and ranks that are threads would wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -48,9 +48,9 @@ def test_logits_are_those_of_the_model_in_one_piece(dead: int) -> None:
     old, new = found.layouts
     assert (old.heads[0] == DATA_PARALLEL).sum() == 1
     assert new.gpus == 2
-    # 9 + 3 - 1, 3 + 3 - 1 and 6 + 3 - 1 tokens are cached, of which 8, 4 and 8 are in full blocks: the rest is computed again.
+    # 9 + 3 - 1, 3 + 3 - 1 and 6 + 3 - 1 tokens are cached, of which 8, 4 and 8 are in full blocks; the rest is computed again.
     assert found.recomputed_tokens == 3 + 1 + 0
-    # One lost head of three layers for each of three requests, and the data-parallel head of the one request that lived there.
+    # Restored are one lost head in three layers for each of three requests, and the data-parallel head of the one request there.
     assert found.restored == 3 * 3 + 3
 
 
@@ -88,11 +88,9 @@ def test_ranks_hold_their_shards_only() -> None:
 
 def test_what_cannot_be_sharded() -> None:
     model = Tiny.make(CONFIG, seed=3)
-    with pytest.raises(InputError, match="gpus"):
-        serve_through_loss(model, PROMPTS, gpus=1)
-    with pytest.raises(InputError, match="dead"):
-        serve_through_loss(model, PROMPTS, gpus=3, dead=3)
-    with pytest.raises(InputError, match="prompts"):
-        serve_through_loss(model, [[]])
-    with pytest.raises(InputError, match="experts"):
-        serve_through_loss(Tiny.make("tiny-moe"), PROMPTS, gpus=2, dead=0)
+    for said, what, prompts, how in (
+        ("gpus", model, PROMPTS, {"gpus": 1}), ("dead", model, PROMPTS, {"gpus": 3, "dead": 3}), ("prompts", model, [[]], {}),
+        ("experts", Tiny.make("tiny-moe"), PROMPTS, {"gpus": 2, "dead": 0}),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            serve_through_loss(what, prompts, **how)

@@ -1,8 +1,8 @@
-"""Cuts: by hand, against every cut there is, and against the classic programme without bisection."""
+"""Cuts agree with hand-made cases, with a search over every cut, and with the classic programme without bisection."""
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import combinations, combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from armillary import cluster
 from armillary.errors import InputError
-from armillary.llm import Model
+from armillary.llm import Model, flops
 from armillary.serving.tiers import BlockCosts, EdgeShard, GPipe, Heft, Hierarchy, Hyperion, Mix, bsdp, robust_bsdp
 from armillary.serving.tiers.edgeshard import least_latency
 from armillary.serving.tiers.workload import equal_tiers
@@ -40,7 +40,7 @@ def test_one_tier_has_no_cut():
 def every_cut(cost, memory, capacity, budget, transfer=None, *, skip=False):
     """(bound, transfers, sum of stages, cuts) of every cut that fits."""
     n, tiers = len(cost), len(capacity)
-    choices = combinations(range(1, n), tiers - 1) if not skip else combinations_with_repeats(n, tiers - 1)
+    choices = combinations(range(1, n), tiers - 1) if not skip else combinations_with_replacement(range(n + 1), tiers - 1)
     for cuts in choices:
         edges = [0, *cuts, n]
         if all(sum(memory[a:b]) <= budget[j] * (1 + 1e-9) for j, (a, b) in enumerate(pairwise(edges))):
@@ -48,11 +48,6 @@ def every_cut(cost, memory, capacity, budget, transfer=None, *, skip=False):
             moved = 0.0 if transfer is None else sum(transfer[j][c] for j, c in enumerate(cuts))
             yield max(stages), moved, sum(stages), cuts
 
-
-def combinations_with_repeats(n, k):
-    from itertools import combinations_with_replacement
-
-    return combinations_with_replacement(range(n + 1), k)
 
 
 numbers = st.integers(1, 9).map(float)
@@ -143,9 +138,8 @@ def test_a_robust_cut_is_best_on_average_over_all_cuts():
 
     def value(cuts):
         stages = np.diff(np.concatenate([[0], np.cumsum(cost)])[[0, *cuts, n]])
-        return float(
-            np.mean([(stages / c).max() + sum(t[j, x] for j, x in enumerate(cuts)) for c, t in zip(capacities, transfers, strict=True)])
-        )
+        pairs = zip(capacities, transfers, strict=True)
+        return float(np.mean([(stages / c).max() + sum(t[j, x] for j, x in enumerate(cuts)) for c, t in pairs]))
 
     every = [c for c in combinations(range(1, n), 2) if c[0] <= 6 and c[1] - c[0] <= 6]
     assert mean == pytest.approx(value(cuts))
@@ -163,7 +157,7 @@ def test_least_latency_against_every_cut():
         seconds, memory = rng.uniform(0.1, 2, (tiers, n)), rng.uniform(0.5, 1.5, n)
         budget, transfer = np.array([3.0, 4.0, 6.0]), rng.uniform(0, 2, (tiers - 1, n + 1))
         found = []
-        for a, b in combinations_with_repeats(n, 2):
+        for a, b in combinations_with_replacement(range(n + 1), 2):
             parts = [(0, a), (a, b), (b, n)]
             if a >= 1 and all(memory[lo:hi].sum() <= room for (lo, hi), room in zip(parts, budget, strict=True)):
                 spent = sum(seconds[j, lo:hi].sum() for j, (lo, hi) in enumerate(parts)) + transfer[0, a] + transfer[1, b]
@@ -181,9 +175,9 @@ def test_models_are_cut_by_the_speed_of_their_tiers():
     assert sum(counts) == 40
     assert counts == sorted(counts)
     assert [hi - lo for lo, hi in GPipe().cut(costs, mix).segments] == [13, 14, 13]
-    flops = costs.flops(mix)
-    even = [flops[lo:hi].sum() for lo, hi in Heft().cut(costs, mix).segments]
-    assert max(even) - min(even) <= 2 * flops.max()
+    each = costs.flops(mix)
+    even = [each[lo:hi].sum() for lo, hi in Heft().cut(costs, mix).segments]
+    assert max(even) - min(even) <= 2 * each.max()
     assert EdgeShard().cut(costs, mix).cuts[0] >= 1
 
 
@@ -193,13 +187,11 @@ def test_equal_tiers_get_equal_parts():
     for kind in ("flops", "time"):
         work = costs.work(kind, mix)
         stages = [work[lo:hi].sum() for lo, hi in Hyperion(cost=kind).cut(costs, mix).segments]
-        # The head is dearer than a block and cannot be cut.
+        # The head costs more than a block and cannot be cut.
         assert max(stages) <= work.sum() / 3 + work[0]
 
 
 def test_flops_of_the_blocks_are_those_of_the_model():
-    from armillary.llm import flops
-
     costs = BlockCosts(Model.find("llama-3-8b"), equal_tiers())
     p, n = 50, 7
     whole = flops(costs.model, [(p, 0), *((1, p + i) for i in range(1, n))], logits="last")

@@ -1,9 +1,9 @@
-"""The twin, learned: a small forest that says at once what a set of adapters on one GPU would come to.
+"""The learned twin: a small forest that predicts at once how a set of adapters would do on one GPU.
 
-A sweep runs the twin on sets of adapters drawn from the papers' grid of rates, ranks and slots; a regressor learns the share of the
-offered tokens that is processed, a classifier whether adapters starve. Both are forests of at most four trees, at most twelve deep, taken
-out of scikit-learn into flat arrays, so that a question takes microseconds. The sweep is kept on disk under the hash of what
-it depends on; that of Llama-3.1-8B on an H100 with 64 GB comes with the package.
+A sweep runs the twin on sets of adapters drawn from the papers' grid of rates, ranks and slots. A regressor learns the share of the
+offered tokens that is processed, and a classifier whether adapters starve. Both are forests of at most four trees and at most twelve
+levels, copied from scikit-learn into flat arrays, so that a question takes microseconds. The sweep is kept on disk under the hash of
+what it depends on; that of Llama-3.1-8B on an H100 with 64 GB comes with the package.
 
 Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, arXiv 2602.24044.
 """
@@ -34,14 +34,14 @@ FEATURES = (
 )  # fmt: skip
 COUNTS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384)
 WINDOW_S = 600.0
-#: A set starves where more than this share of its adapters does.
+#: A set starves if more than this share of its adapters does.
 ALLOWED = 0.01
 SAMPLES = 2400
 VERSION = 4
 
 
 def features(table: AdapterTable, slots: int, engine: GpuEngine) -> Floats:
-    """What a candidate set on one GPU looks like: `FEATURES`."""
+    """Returns the `FEATURES` of a candidate set on one GPU."""
     rate, rank = table.rate, table.rank
     return np.array(
         [
@@ -53,7 +53,7 @@ def features(table: AdapterTable, slots: int, engine: GpuEngine) -> Floats:
 
 
 def ask_twin(table: AdapterTable, slots: int, engine: GpuEngine, window_s: float = WINDOW_S, seed: int = 0) -> tuple[float, float]:
-    """(tokens processed a second, share of adapters under 90 % of what they were asked for) by the twin.
+    """Asks the twin for (tokens processed per second, share of adapters below 90 % of their offered tokens).
 
     A set that overloads the engine more than fourfold is given up after as many requests as four engines could take.
     """
@@ -70,12 +70,12 @@ def ask_twin(table: AdapterTable, slots: int, engine: GpuEngine, window_s: float
     asked = offered > 0
     if not asked.any():
         return float(table.token_rate.sum()), 0.0
-    # Of the offered rate, not of what happened to arrive: chance is no part of a set's throughput.
+    # The share is of the offered rate, not of what happened to arrive, because chance is no part of a set's throughput.
     return float(table.token_rate.sum() * done.sum() / offered.sum()), float(np.mean(done[asked] < STARVED * offered[asked]))
 
 
 def draw(rng: np.random.Generator, engine: GpuEngine) -> tuple[AdapterTable, int] | None:
-    """A set of adapters and slots like those that a placement may ask about; None where the engine would not start."""
+    """Draws a set of adapters and slots like those that a placement may ask about; None if the engine would not start."""
     count = int(rng.choice(COUNTS))
     triple = rng.choice(len(RATES), 3, replace=False)
     share = rng.dirichlet(np.ones(3)) if rng.random() < 0.5 else np.eye(3)[rng.integers(3)] if rng.random() < 0.5 else np.full(3, 1 / 3)
@@ -93,7 +93,7 @@ def draw(rng: np.random.Generator, engine: GpuEngine) -> tuple[AdapterTable, int
 
 @dataclass(frozen=True)
 class Sweep:
-    """Sets that the twin was asked about: features, tokens per second, share of starved adapters."""
+    """The twin's answers for many sets: features, tokens per second, and share of starved adapters."""
 
     x: Floats
     tokens_per_s: Floats
@@ -101,7 +101,7 @@ class Sweep:
 
 
 def sweep(engine: GpuEngine, samples: int = SAMPLES, seed: int = 0) -> Sweep:
-    """The data to learn from, from the twin; kept on disk."""
+    """Returns the twin's answers to learn from, which are kept on disk."""
     key = repr(
         (VERSION, engine, engine.twin_model(), [engine.kv_tokens(8, r) for r in RANKS], samples, seed, RATES, COUNTS, SLOTS, WINDOW_S)
     )
@@ -143,7 +143,7 @@ def _kept(path: Path, samples: int) -> Sweep | None:
 
 
 def learning() -> Any:
-    """scikit-learn's forests, or an InputError that says what to install."""
+    """Returns scikit-learn's forests, or raises an InputError that says what to install."""
     try:
         import sklearn.ensemble as forests  # type: ignore[import-untyped]
     except ImportError:
@@ -163,7 +163,7 @@ class Distilled:
 
     @classmethod
     def learn(cls, engine: GpuEngine, data: Sweep) -> Distilled:
-        """Forests for the share of offered tokens processed and for starvation; depth by halving search over five folds."""
+        """Learns forests for the share of offered tokens processed and for starvation; a halving search over five folds sets the depth."""
         forests = learning()
         from sklearn.experimental import enable_halving_search_cv  # type: ignore[import-untyped]  # noqa: F401
         from sklearn.metrics import make_scorer  # type: ignore[import-untyped]
@@ -182,7 +182,7 @@ class Distilled:
         return cls(engine, regressor, classifier, _flat(regressor, None), _flat(classifier, 1))
 
     def judge(self, table: AdapterTable, slots: list[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """(tokens per second, starves) of a set on one GPU with each of these numbers of slots."""
+        """Returns (tokens per second, starves) of a set on one GPU with each of these numbers of slots."""
         x = np.array([features(table, s, self.engine) for s in slots])
         share, chance = np.empty(len(slots)), np.empty(len(slots))
         _answer(x, *self._share, share)
@@ -192,32 +192,32 @@ class Distilled:
 
 @dataclass(frozen=True)
 class Asked:
-    """The twin itself, asked every time; the same answers in the same form. What was asked before is remembered."""
+    """The twin itself as a judge, which remembers its earlier answers."""
 
     engine: GpuEngine
     window_s: float = WINDOW_S
 
     def judge(self, table: AdapterTable, slots: list[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """(tokens per second, starves) of a set on one GPU with each of these numbers of slots."""
+        """Returns (tokens per second, starves) of a set on one GPU with each of these numbers of slots."""
         found = np.array([ask_twin(table, s, self.engine, self.window_s) for s in slots])
         return found[:, 0], found[:, 1] > ALLOWED
 
 
 @functools.cache
 def distilled(engine: GpuEngine) -> Distilled:
-    """The learned twin of an engine, learned once in a process."""
+    """Returns the learned twin of an engine, learned once in a process."""
     return Distilled.learn(engine, sweep(engine))
 
 
 def smape(truth: Any, guess: Any) -> float:
-    """Symmetric mean absolute percentage error."""
+    """Returns the symmetric mean absolute percentage error."""
     truth, guess = np.asarray(truth, float), np.asarray(guess, float)
     scale = np.abs(truth) + np.abs(guess)
     return float(np.mean(np.divide(200.0 * np.abs(truth - guess), scale, out=np.zeros_like(scale), where=scale > 0)))
 
 
 def _flat(forest: Any, column: int | None) -> tuple[Any, ...]:
-    """Trees as arrays: first node of each, feature, threshold, left, right, value (of class `column`)."""
+    """Returns trees as arrays: first node of each, feature, threshold, left, right, and value (of class `column`)."""
     parts: list[list[Any]] = [[], [], [], [], []]
     roots, at = [], 0
     for estimator in forest.estimators_:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from .twin import Twin, TwinModel
 
-#: Slots for adapters that are tried.
+#: The numbers of slots for adapters that are tried.
 SLOTS = (8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384)
 MAX_SEQS = 4096
-#: Prompt tokens for each output token, where nothing else is known: ShareGPT.
+#: Prompt tokens per output token if nothing else is known (ShareGPT).
 PROMPT_SHARE = 223.0 / 197.0
 
 
 @dataclass(frozen=True)
 class GpuEngine:
-    """vLLM with `model` on one `device`: as measured where it was (Llama-3.1-8B, H100 64 GB), else priced by `armillary.llm`."""
+    """vLLM with `model` on one `device`, as measured (Llama-3.1-8B on an H100 with 64 GB) or priced by `armillary.llm`."""
 
     model: str | Model = "llama-3.1-8b"
     device: str = "h100-64"
@@ -43,21 +43,21 @@ class GpuEngine:
         return (self.model, self.device) == (MODEL, DEVICE)
 
     def kv_tokens(self, slots: int, max_rank: int) -> int:
-        """Tokens of KV left beside the weights and `slots` for adapters; 0 where the engine would not start."""
+        """Returns tokens of KV left beside the weights and `slots` for adapters; 0 where the engine would not start."""
         return _kv_tokens(self, slots, max_rank)
 
     def most_slots(self, max_rank: int) -> int:
-        """The most slots with which it starts; 0: none."""
+        """Returns the most slots with which it starts; 0: none."""
         return _most_slots(self, max_rank)
 
     def slot_choices(self, adapters: int, max_rank: int) -> list[int]:
-        """The numbers of slots worth trying for so many adapters: those that start, up to the first that holds all."""
+        """Returns the numbers of slots worth trying for so many adapters: those that start, up to the first that holds all."""
         most = self.most_slots(max_rank)
         enough = [s for s in SLOTS if s < adapters]
         return [s for s in dict.fromkeys((*enough, adapters)) if s <= most]
 
     def replica(self, slots: int, max_rank: int) -> Replica:
-        """The engine in the ground simulator."""
+        """Returns the engine in the ground simulator."""
         from armillary.llm import Replica
 
         blocks = self.kv_tokens(slots, max_rank) // 16
@@ -68,7 +68,7 @@ class GpuEngine:
         )
 
     def twin(self, slots: int, max_rank: int) -> Twin:
-        """The engine's twin."""
+        """Returns the engine's twin."""
         from .twin import Twin
 
         tokens = self.kv_tokens(slots, max_rank)
@@ -77,11 +77,11 @@ class GpuEngine:
         return Twin(self.twin_model(), tokens, slots, max_rank, max_seqs=MAX_SEQS)
 
     def twin_model(self) -> TwinModel:
-        """The twin's constants: from the measured rows, or from the iterations that the simulator would price."""
+        """Returns the twin's constants: from the measured rows, or from the iterations that the simulator would price."""
         return _twin_model(self)
 
     def peak_tokens_per_s(self) -> float:
-        """Prompt and output tokens per second with all KV in use and one adapter: what a data sheet would promise."""
+        """Returns the prompt and output tokens per second with all KV in use and one adapter, as a data sheet would promise."""
         m = self.twin_model()
         running = self.kv_tokens(1, 8) / (223.0 + 0.5 * 197.0)
         return 1e3 * running * (1 + PROMPT_SHARE) / (m.c0 + m.c2 + (m.c1 + m.c3 + m.c4 * PROMPT_SHARE) * running)
@@ -89,7 +89,7 @@ class GpuEngine:
 
 @functools.cache
 def _reserve(model: str | Model, device: str) -> float:
-    """What the engine keeps for itself, bytes: fitted on vLLM's KV tokens at rank 16 and 8 slots; the simulator's default elsewhere."""
+    """Returns the bytes that the engine reserves, fitted on vLLM's KV tokens at rank 16 and 8 slots; elsewhere the simulator's default."""
     from armillary.llm import Model
     from armillary.llm.cost.counts import kv_bytes_per_token
     from armillary.llm.cost.device import chip
@@ -134,15 +134,15 @@ def _most_slots(engine: GpuEngine, max_rank: int) -> int:
     return low
 
 
-#: Milliseconds of an iteration beyond the operators of `StepCost`: for itself, a running request, an adapter, adapter times new token,
-#: a waiting request. From `fit_constants` on the ten rows of `measured.split`.
+#: Milliseconds of an iteration beyond the operators of `StepCost`: fixed, per running request, per adapter, per adapter and new token,
+#: and per waiting request. They come from `fit_constants` on the ten rows of `measured.split`.
 FITTED_MS = (2.437837, 7.191685e-3, 0.4883726, 3.352839e-4, 6.045111e-4)
-#: The twin's c0 to c4 and its time for a waiting request: `TwinModel.fit` on the same rows.
+#: The twin's c0 to c4 and its time per waiting request, from `TwinModel.fit` on the same rows.
 TWIN_MS = (13.725986, 5.458254e-2, 0.4183797, 9.286793e-4, 2.654554e-2, 5.963855e-4)
 
 
 def fit_constants(rounds: int = 3) -> tuple[float, float, float, float, float]:
-    """`FITTED_MS` anew: a minute for every round, in which the ten rows are simulated."""
+    """Fits `FITTED_MS` again; each round simulates the ten rows and takes a minute."""
     from dataclasses import replace
 
     from armillary.llm import StepCost
@@ -168,7 +168,7 @@ def _cost(engine: GpuEngine) -> Priced:
 
 
 def _priced(engine: GpuEngine, constants: tuple[float, ...]) -> Priced:
-    """What an iteration costs in the ground simulator: the operators of `StepCost`, and the host, requests and adapters as fitted.
+    """Returns what an iteration costs in the ground simulator: the operators of `StepCost`, and the host, requests and adapters as fitted.
 
     Another model or device keeps those constants.
     """
@@ -186,7 +186,7 @@ class Priced:
     table: CostArrays
 
     def arrays(self) -> CostArrays:
-        """The numbers for the compiled loop."""
+        """Returns the numbers for the compiled loop."""
         return self.table
 
 

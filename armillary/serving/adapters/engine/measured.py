@@ -1,7 +1,7 @@
-"""What one H100 did with adapters under vLLM: 74 runs of an hour, and the constants that ten of them give.
+"""Measured runs of adapters on one H100 under vLLM: 74 runs of an hour, and the constants that ten of them give.
 
-The rows are Llama-3.1-8B on an H100 with 64 GB, adapters of rank 8 and 16 in equal numbers under a largest rank of 16, three request rates
-in equal thirds, lengths of ShareGPT: from the public artifact of arXiv 2508.08343 (Apache-2.0).
+The rows were measured with Llama-3.1-8B on an H100 with 64 GB, adapters of rank 8 and 16 in equal numbers under a largest rank of 16, three
+request rates in equal thirds, and lengths of ShareGPT. They come from the public artifact of arXiv 2508.08343 (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MODEL, DEVICE, MAX_RANK = "llama-3.1-8b", "h100-64", 16
 HOUR_S = 3600.0
-#: An engine that finished this share of what was asked for kept up.
+#: An engine that finished this share of the offered requests kept up.
 KEEPS_UP = 0.97
 #: Spread of the logarithm of output lengths: rows of the fit that are short of KV hold 377 tokens per running request, of which 223 are
 #: prompt; outputs of this spread have been running for the other 154 tokens on average.
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def tok_s(self) -> float:
-        """Prompt and output tokens per second."""
+        """The prompt and output tokens per second."""
         return self.input_tok_s + self.output_tok_s
 
     @property
@@ -76,7 +76,7 @@ class Row:
 
 @functools.cache
 def rows() -> tuple[Row, ...]:
-    """All 74 measured runs."""
+    """Returns all 74 measured runs."""
     found = []
     with files("armillary.serving.adapters").joinpath("data/vllm_h100_64.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -91,9 +91,9 @@ def rows() -> tuple[Row, ...]:
 
 
 def split() -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """(the ten rows that constants are fitted on, the 64 others).
+    """Returns (the ten rows that constants are fitted on, the 64 others).
 
-    For either triple of rates: 8 and 32 slots with the fewest and with the most adapters, and the most slots with the most adapters.
+    For each triple of rates these are 8 and 32 slots with the fewest and the most adapters, and the most slots with the most adapters.
     """
     chosen = set()
     for rates in {row.rates for row in rows()}:
@@ -106,9 +106,9 @@ def split() -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 
 def batch(row: Row, itl_ms: float | None = None) -> tuple[float, float, float, float]:
-    """(running requests, new tokens, distinct adapters, waiting requests) of a row's mean iteration, by Little's law.
+    """Returns (running requests, new tokens, distinct adapters, waiting requests) of a row's mean iteration, by Little's law.
 
-    With `itl_ms`, what they would be if iterations took that long and the same tokens came out.
+    With `itl_ms` they are those of iterations that take that long and produce the same tokens.
     """
     from .twin import MOST_WAITING
 
@@ -138,13 +138,13 @@ def fit_step(
     chosen: Sequence[Row], known_ms: Known, *, per_token: bool = False, simulate: Callable[[Constants], list[Agreement]] | None = None,
     rounds: int = 0,
 ) -> Constants:  # fmt: skip
-    """Milliseconds of an iteration: (for itself, a running request, an adapter, adapter times request, a waiting request).
+    """Fits the milliseconds of an iteration: (fixed, per running request, per adapter, per adapter and request, per waiting request).
 
-    Least squares of the relative error of the time between tokens, none below 0, beyond `known_ms(row, running, new tokens)`. An engine
-    that keeps up settles where its iterations are as long as the requests that they let pile up make them, and that point is compared;
-    of one that does not, the iteration at the measured load. `per_token` takes adapter times new tokens instead of adapter times
-    request. A mean iteration is not the mean of all iterations: in each of `rounds` the rows are simulated with the constants, and the
-    times to fit are corrected by what came out wrong.
+    The fit is nonnegative least squares of the relative error of the time between tokens beyond `known_ms(row, running, new tokens)`. For
+    an engine that keeps up, the steady state is compared, in which iterations last as long as the requests that pile up make them; for
+    one that does not, the iteration at the measured load is compared. `per_token` takes adapter times new tokens instead of adapter
+    times request. A mean iteration is not the mean of all iterations, so in each of `rounds` the rows are simulated with the constants
+    and the times to fit are corrected by the error.
     """
     from scipy.optimize import least_squares
 
@@ -180,9 +180,9 @@ def fit_step(
 
 
 def requests(row: Row, seed: int = 0, most: int = 300_000) -> Requests:
-    """An hour of requests like a row's: Poisson at its rates, ShareGPT's lengths at the row's means; the first `most` of them."""
+    """Returns an hour of requests like a row's: Poisson at its rates, ShareGPT's lengths at the row's means; the first `most` of them."""
     from armillary.llm import Requests
-    from armillary.llm.serving.synthetic import lengths, lognormal
+    from armillary.llm.serving.synthetic import lengths, tokens
 
     rng = np.random.default_rng(seed)
     total = float(row.rate_of.sum())
@@ -190,7 +190,7 @@ def requests(row: Row, seed: int = 0, most: int = 300_000) -> Requests:
     arrival = np.cumsum(rng.exponential(1.0 / total, n))
     adapter = rng.choice(row.adapters, n, p=row.rate_of / total)
     prompt, _ = lengths("sharegpt", n, rng)
-    output = lognormal(150, OUTPUT_SIGMA, n, rng, 4, 1024)
+    output = tokens(rng, n, 150, OUTPUT_SIGMA, 4, 1024)
     return Requests.of(arrival, _to_mean(prompt, row.mean_in), _to_mean(output, row.mean_out), adapter=adapter)
 
 
@@ -199,7 +199,7 @@ def _to_mean(lengths: npt.NDArray[np.int64], mean: float) -> npt.NDArray[np.int6
 
 
 def replica(slots: int, max_rank: int = MAX_RANK) -> Replica:
-    """The engine of the measured runs, with constants from the ten rows of `split`."""
+    """Returns the engine of the measured runs, with constants from the ten rows of `split`."""
     from .gpu_engine import GpuEngine
 
     return GpuEngine().replica(slots, max_rank)
@@ -207,7 +207,7 @@ def replica(slots: int, max_rank: int = MAX_RANK) -> Replica:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A simulated run beside the measured one: tokens per second and milliseconds per token."""
+    """A simulated run compared with the measured one: tokens per second and milliseconds per token."""
 
     row: Row
     tok_s: float
@@ -215,17 +215,17 @@ class Agreement:
 
     @property
     def smape(self) -> float:
-        """|simulated − measured| over their mean, percent, of the tokens per second."""
+        """|simulated − measured| over their mean for the tokens per second, in percent."""
         return 200.0 * abs(self.tok_s - self.row.tok_s) / (self.tok_s + self.row.tok_s)
 
     @property
     def tpot_error(self) -> float:
-        """Relative error of the mean time for each output token, percent."""
+        """The relative error of the mean time per output token, in percent."""
         return 100.0 * abs(self.tpot_ms / self.row.mean_tpot_ms - 1.0)
 
 
 def simulate(row: Row, seed: int = 0, engine: Replica | None = None) -> Agreement:
-    """A row's hour on the ground simulator."""
+    """Returns a row's hour on the ground simulator."""
     from armillary.llm import Adapters, Fleet
 
     from .twin import MOST_WAITING, load_ms
@@ -241,7 +241,7 @@ def simulate(row: Row, seed: int = 0, engine: Replica | None = None) -> Agreemen
 
 
 def twin_agreement(row: Row, model: TwinModel, seed: int = 0) -> Agreement:
-    """A row's hour on the twin."""
+    """Returns a row's hour on the twin."""
     from .gpu_engine import GpuEngine
     from .twin import Twin
 

@@ -1,14 +1,14 @@
 """A fast twin of a serving engine with adapters: one small loop that keeps only what decides throughput.
 
-A step takes arrivals in, lets waiting requests run first come, first served, under a budget of tokens, blocks of KV and G slots for
-adapters (a request whose adapter finds no slot is passed over), and lasts, in milliseconds,
+A step accepts arrivals, lets waiting requests run first come, first served, within a budget of tokens, blocks of KV and G slots for
+adapters (a request whose adapter finds no slot is skipped), and lasts, in milliseconds,
 
     host + loads + c0 + c1·B + c2·A + c3·A·B + c4·P
 
-with B running requests, A distinct adapters among them and P prompt tokens beside the decodes (c4 is ours: the released twin, made for
-prompts as long as answers, leaves it out). Requests are looked at again only when something changed: an arrival, an
-end, a preemption. Waiting requests stand in one queue for each adapter, so that the next one that may run is the oldest head of at most
-G queues, however many wait. It shares no code with the simulator in `armillary.llm`, which is what it is checked against.
+with B running requests, A distinct adapters among them and P prompt tokens beside the decodes (c4 is our addition, because the released
+twin was made for prompts as long as answers). Waiting requests are examined again only after an arrival, an end or a preemption. They
+stand in one queue per adapter, so the next one that may run is the oldest head of at most G queues, however many wait. The twin shares
+no code with the simulator in `armillary.llm`, against which it is checked.
 
 Data Driven Optimization of GPU efficiency for Distributed LLM Adapter Serving, arXiv 2602.24044; constants released with its forerunner,
 arXiv 2508.08343.
@@ -16,7 +16,7 @@ arXiv 2508.08343.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from .measured import Row
 
 Floats = npt.NDArray[np.float64]
-#: Milliseconds to bring an adapter to a slot, by the engine's largest rank and the adapter's: released constants, H100.
+#: Milliseconds to load an adapter into a slot, by the engine's largest rank and the adapter's (released constants, H100).
 LOAD_MS: dict[str, dict[int, dict[int, float]]] = {
     "llama-3.1-8b": {8: {8: 6.61}, 16: {8: 7.77, 16: 6.38}, 32: {8: 8.08, 16: 7.87, 32: 6.37}},
     "qwen2.5-7b": {8: {8: 3.06}, 16: {8: 3.40, 16: 2.99}, 32: {8: 3.38, 16: 3.51, 32: 3.04}},
 }
-#: (c1·B + c2)·(c3·A + c4)/100 milliseconds: released constants, H100.
+#: A step takes (c1·B + c2)·(c3·A + c4)/100 milliseconds (released constants, H100).
 RELEASED: dict[str, tuple[float, float, float, float]] = {
     "llama-3.1-8b": (0.0438, 10.54, 1.930, 200.0),
     "qwen2.5-7b": (0.0489, 10.62, 1.669, 177.7),
 }
-#: Requests that may wait before the engine's front door gives way: the published guard.
+#: The number of requests that may wait before the engine's front door holds arrivals back, as published.
 MOST_WAITING = 25_500
-#: Output tokens after the first arrive at this pace, s, or faster, where a request had time enough; see `counted`.
+#: Seconds per output token after the first within which a request counts as having had enough time; see `counted`.
 PATIENT_S, SLACK_S = 0.05, 5.0
 STARVED = 0.9
 
 
 def load_ms(model: str, max_rank: int, rank: int) -> float:
-    """Milliseconds to bring an adapter of `rank` to a slot of an engine for ranks up to `max_rank`; the nearest released ones."""
+    """Returns the milliseconds to load an adapter of `rank` on an engine for ranks up to `max_rank`, from the nearest released ones."""
     table = LOAD_MS.get(model, LOAD_MS["llama-3.1-8b"])
     outer = table[min(table, key=lambda r: (abs(r - max_rank), r))]
     return outer[min(outer, key=lambda r: (abs(r - rank), r))]
@@ -58,9 +58,9 @@ def load_ms(model: str, max_rank: int, rank: int) -> float:
 
 @dataclass(frozen=True)
 class TwinModel:
-    """What a step takes, milliseconds: c0 + c1·B + c2·A + c3·A·B + c4·P, the host's share and loads (see `load_ms`).
+    """The milliseconds of a step: c0 + c1·B + c2·A + c3·A·B + c4·P, plus the host's time and loads (see `load_ms`).
 
-    The host: `host`·(1, B, W, W·G/n) with W waiting requests, G slots and n adapters served, never below 0.
+    The host takes `host`·(1, B, W, W·G/n) with W waiting requests, G slots and n adapters served, and never less than 0.
     """
 
     c0: float
@@ -73,7 +73,7 @@ class TwinModel:
 
     @classmethod
     def released(cls, name: str = "llama-3.1-8b") -> TwinModel:
-        """The released product form with the released host times."""
+        """Returns the released product form with the released host times."""
         if name not in RELEASED:
             raise unknown("model of the released twin", name, RELEASED)
         c1, c2, c3, c4 = RELEASED[name]
@@ -81,17 +81,13 @@ class TwinModel:
         host = (-0.196 - 4.373 * low / (high - low), 4.373 / (high - low), 4.615 / wide, -4.391 / narrow)
         return cls(c2 * c4 / 100, c1 * c4 / 100, c2 * c3 / 100, c1 * c3 / 100, 0.0, host, name)
 
-    @classmethod
-    def additive(cls) -> TwinModel:
-        """13.60 + 0.110·B + 0.445·A: closer to the measured time between tokens of Llama-3.1-8B on engines that keep up."""
-        return cls(13.60, 0.110, 0.445)
 
     @classmethod
     def fit(cls, rows: Sequence[Row], name: str = "llama-3.1-8b", rounds: int = 2) -> TwinModel:
-        """c0, c1, c2, c3 and a time for each waiting request, by least squares of the relative error, none below 0; see `fit_step`.
+        """Fits c0, c1, c2, c3 and a time per waiting request by nonnegative least squares of the relative error; see `fit_step`.
 
-        c4 is what the model's matrix products take for one more token (`armillary.llm.StepCost`): prompts and outputs of the rows
-        are in one proportion, so that they cannot tell it from c1.
+        c4 is the time of the model's matrix products for one more token (`armillary.llm.StepCost`), because prompts and outputs of the
+        rows are in one proportion, so that the fit cannot tell it from c1.
         """
         from .measured import fit_step, token_ms, twin_agreement
 
@@ -108,13 +104,13 @@ class TwinModel:
         )  # fmt: skip
 
     def coefficients(self) -> Floats:
-        """For the compiled loop: c0, c1, c2, c3, the host's four, c4."""
+        """Returns c0, c1, c2, c3, the host's four and c4 for the compiled loop."""
         return np.array([self.c0, self.c1, self.c2, self.c3, *self.host, self.c4])
 
 
 @dataclass(frozen=True)
 class TwinResult:
-    """What the twin saw, by request and in all. Times in seconds; NaN where it did not come to that."""
+    """The twin's results per request and in total. Times are in seconds, and NaN for what did not happen."""
 
     first_token: Floats
     finish: Floats
@@ -130,13 +126,13 @@ class TwinResult:
 
     @property
     def tokens_per_s(self) -> float:
-        """Prompt and output tokens processed in a second."""
+        """The prompt and output tokens processed per second."""
         done = self.prompt[np.isfinite(self.first_token)].sum() + self.generated.sum()
         return float(done) / self.end_s if self.end_s else 0.0
 
     @property
     def mean_tpot_s(self) -> float:
-        """Mean over finished requests of the seconds for each token after the first."""
+        """The mean over finished requests of the seconds per token after the first."""
         n = self.generated - 1
         good = np.isfinite(self.finish) & (n > 0)
         return float(np.mean((self.finish - self.first_token)[good] / n[good])) if good.any() else float("nan")
@@ -144,7 +140,7 @@ class TwinResult:
 
 @dataclass(frozen=True)
 class Twin:
-    """An engine on one GPU: `kv_tokens` of KV in blocks, `slots` for adapters up to `max_rank`."""
+    """An engine on one GPU with `kv_tokens` of KV in blocks and `slots` for adapters of ranks up to `max_rank`."""
 
     model: TwinModel
     kv_tokens: int
@@ -165,7 +161,7 @@ class Twin:
     def run(self, requests: Requests, ranks: Sequence[int], *, until_s: float = float("inf"), load_s: Any = None) -> TwinResult:
         """Serves requests for adapters of these ranks, to the end or for `until_s` seconds.
 
-        `load_s`: seconds to bring an adapter to a slot, one for all or one for each; by default the released table.
+        `load_s` gives the seconds to load an adapter, one for all or one for each; the default is the released table.
         """
         n = len(requests)
         if n and (int(requests.adapter.max()) >= len(ranks) or int(requests.adapter.min()) < 0):
@@ -196,8 +192,8 @@ class Twin:
 
 
 # Columns of the arrays that the loop works in.
-COMPUTED, NEXT, HELD = 0, 1, 2  # a request: tokens in KV, who waits behind it for the same adapter, blocks
-# An adapter: first and last that wait (-1: none), running requests, its slot (-1: none), the step in which its last request left.
+COMPUTED, NEXT, HELD = 0, 1, 2  # a request: tokens in KV, the next request that waits for the same adapter, blocks
+# An adapter: its first and last waiting request (-1: none), running requests, its slot (-1: none), the step of its last departure.
 HEAD, TAIL, RUNNING, SLOT, LEFT = 0, 1, 2, 3, 4
 
 
@@ -241,7 +237,7 @@ def _serve(
             continue
         if now >= until_s:
             break
-        # Running ones first: every one needs a block when its last is full; without one, the last to come goes back.
+        # Running requests come first. Each needs a block when its last one is full; if none is free, the latest request is preempted.
         budget = budget_of_step
         preempted = False
         i = 0
@@ -282,7 +278,7 @@ def _serve(
         if changed and not preempted:
             changed = False
             while waiting > 0 and budget > 0 and count < most_running:
-                # The oldest that may run: of all adapters while a slot is free, else of those that run.
+                # The oldest request that may run is sought among all adapters while a slot is free, and otherwise among running ones.
                 best = np.int64(-1)
                 for a in range(adapters):
                     head = kind[HEAD, a]
@@ -330,7 +326,7 @@ def _serve(
         totals[0] += 1
         totals[3] += count
         totals[4] = max(totals[4], count)
-        # Tokens of the step: a request whose known tokens are all computed gives one.
+        # Tokens of the step: a request whose known tokens are all computed produces one.
         budget = budget_of_step
         kept = np.int64(0)
         for i in range(count):
@@ -363,19 +359,15 @@ def _serve(
 
 
 def counted(requests: Requests, until_s: float) -> npt.NDArray[np.bool_]:
-    """The requests that had time enough before `until_s`: to be done in 5 s and 50 ms for each token that they make."""
+    """Returns which requests had enough time before `until_s`: 5 s, and 50 ms per output token."""
     return np.asarray(requests.arrival_s + SLACK_S + PATIENT_S * requests.output <= until_s)
 
 
 def processed_share(requests: Requests, first: Floats, made: Any, until_s: float, groups: int) -> tuple[Floats, Floats]:
-    """(tokens processed, tokens offered) for each adapter, over the requests that had time enough."""
+    """Returns (tokens processed, tokens offered) per adapter, over the requests that had enough time."""
     chosen = counted(requests, until_s)
     adapter = requests.adapter[chosen]
     done = np.where(np.isfinite(first[chosen]), requests.prompt[chosen], 0) + np.asarray(made, float)[chosen]
     offered = requests.prompt[chosen].astype(float) + requests.output[chosen]
     return np.asarray(np.bincount(adapter, done, groups), float), np.asarray(np.bincount(adapter, offered, groups), float)
 
-
-def released_models() -> Mapping[str, TwinModel]:
-    """The released twins by model."""
-    return {name: TwinModel.released(name) for name in RELEASED}

@@ -1,8 +1,8 @@
-"""Who takes an image request and what stays loaded: workers, their stores, and the plain policies.
+"""Decides which worker takes an image request and what stays loaded: workers, their stores, and the plain policies.
 
-A policy has no clock and starts no work: it is told of tasks and of workers that are free, and answers with decisions, so that a
-real dispatcher can use it as the simulator does. Stores: a worker's device holds base models and LoRAs; its node's host memory and SSD
-hold LoRAs; everything is at the remote store.
+A policy has no clock and starts no work. It is told about tasks and free workers and answers with decisions, so that a real dispatcher
+can use it as the simulator does. A worker's device holds base models and LoRAs, its node's host memory and SSD hold LoRAs, and the
+remote store holds everything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BASE, LORA = 0, 1
 
 @dataclass(frozen=True)
 class Worker:
-    """A GPU that makes images: its class, node, seconds per step, and how many base models and LoRAs it holds."""
+    """A GPU that makes images, with its class, node, seconds per step, and the number of base models and LoRAs that it holds."""
 
     number: int
     group: str
@@ -34,12 +34,12 @@ class Worker:
     loras: int
 
     def service_s(self, task: Task) -> float:
-        """Seconds to run a task once everything is loaded."""
+        """Returns the seconds to run a task once everything is loaded."""
         return float(task.steps * self.step_s * task.images**IMAGES_EXPONENT)
 
 
 def genai_64(loras: int | None = None) -> tuple[Worker, ...]:
-    """The 64 workers of the image cases; `loras` replaces how many LoRAs each holds."""
+    """Returns the 64 workers of the image cases; `loras` replaces the number of LoRAs that each holds."""
     out: list[Worker] = []
     for name, count, step_s, bases, held in GENAI_64:
         for _ in range(count):
@@ -62,7 +62,7 @@ class Task:
 
 
 class Load(NamedTuple):
-    """Something brought to a device: BASE or LORA, its number, and where it was found."""
+    """A load to a device: BASE or LORA, its number, and where it was found."""
 
     what: int
     number: int
@@ -79,32 +79,32 @@ class Decision:
 
 
 class ImagePolicy(Protocol):
-    """What the simulator, or a real dispatcher, asks."""
+    """The questions that the simulator, or a real dispatcher, asks a policy."""
 
     def start(self, workers: Sequence[Worker]) -> None:
-        """The workers there are; all stores are empty."""
+        """Takes the list of workers and starts with empty stores."""
         ...
 
     def submit(self, task: Task, now: float) -> None:
-        """A task arrived."""
+        """Accepts an arriving task."""
         ...
 
     def next(self, worker: int, now: float) -> Decision | None:
-        """What a free worker does next; None: nothing for it now."""
+        """Returns what a free worker does next, or None if there is nothing for it now."""
         ...
 
     def done(self, worker: int, task: Task, now: float, seconds: float) -> None:
-        """A worker is done with a task after `seconds` of service."""
+        """Records that a worker has finished a task after `seconds` of service."""
         ...
 
     def tick(self, now: float) -> None:
-        """Five seconds have passed."""
+        """Is called every five seconds."""
         ...
 
 
 @dataclass
 class Store:
-    """A few places; when full, the oldest (fifo), the least recently (lru) or the least often used (lfu, then lru) leaves."""
+    """A store with a few places. When it is full, the oldest (fifo), least recently (lru) or least often used (lfu, then lru) leaves."""
 
     capacity: int
     rule: Literal["fifo", "lru", "lfu"]
@@ -115,7 +115,7 @@ class Store:
         return number in self.held
 
     def use(self, number: int, keep: Sequence[int] = ()) -> tuple[bool, list[int]]:
-        """(whether it was there, what left for it); those in `keep` stay. With no capacity it passes through."""
+        """Returns (whether it was there, what left for it); those in `keep` stay. Without capacity it passes through."""
         self.turn += 1
         if number in self.held:
             entry = self.held[number]
@@ -139,20 +139,20 @@ class Store:
 
 
 class CachingPolicy:
-    """Each task to a worker at its arrival, first come, first served there; stores at every level follow one rule.
+    """Sends each task to a worker at its arrival, which serves first come, first served; stores at every level follow one rule.
 
-    `route`: random, round-robin, least-loaded (expected seconds of what is queued) or affinity (the least loaded of the workers that hold
-    its base model and LoRAs, unless that is behind the least loaded of all by more than a load would take).
+    `route` is random, round-robin, least-loaded (by the expected seconds queued) or affinity (the least loaded of the workers that hold its
+    base model and LoRAs, unless that one has more queued than the least loaded of all by more than a load would take).
     """
 
-    #: How much more a worker that holds everything may have queued, seconds: about the load of a base model.
+    #: Seconds by which the queue of a worker that holds everything may be longer; about the load time of a base model.
     WORTH_S = 23.0
 
     def __init__(self, route: str, rule: Literal["fifo", "lru", "lfu"], seed: int = 0) -> None:
         self.route, self.rule, self.seed = route, rule, seed
 
     def start(self, workers: Sequence[Worker]) -> None:
-        """The workers there are; all stores are empty."""
+        """Takes the list of workers and starts with empty stores."""
         self.workers = tuple(workers)
         n, nodes = len(workers), 1 + max(w.node for w in workers)
         self.queues: list[deque[Task]] = [deque() for _ in range(n)]
@@ -185,13 +185,13 @@ class CachingPolicy:
         return best
 
     def submit(self, task: Task, now: float) -> None:
-        """A task arrived."""
+        """Accepts an arriving task."""
         w = self._route(task)
         self.queues[w].append(task)
         self.load[w] += self.workers[w].service_s(task)
 
     def next(self, worker: int, now: float) -> Decision | None:
-        """The worker's oldest task."""
+        """Returns the worker's oldest task."""
         if not self.queues[worker]:
             return None
         task = self.queues[worker].popleft()
@@ -212,8 +212,8 @@ class CachingPolicy:
         return Decision(task, tuple(loads), tuple(gone))
 
     def done(self, worker: int, task: Task, now: float, seconds: float) -> None:
-        """The worker has that much less to do."""
+        """Reduces the worker's expected queue."""
         self.load[worker] = max(0.0, self.load[worker] - self.workers[worker].service_s(task))
 
     def tick(self, now: float) -> None:
-        """Nothing to do."""
+        """Does nothing."""

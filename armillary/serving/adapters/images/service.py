@@ -1,4 +1,4 @@
-"""Image workers in simulated time: tasks arrive, a policy decides, loads and steps take their seconds."""
+"""Runs image workers in simulated time: tasks arrive, a policy decides, and loads and steps take their seconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TICK_S = 5.0
-#: What a load takes from the host and from SSD, as a share of one from the remote store: our figures.
+#: The time of a load from the host and from SSD as a share of one from the remote store (our figures).
 SHARE = {HOST: 0.1, SSD: 0.35}
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class Served:
-    """What came of a trace: seconds by request, and counts."""
+    """The outcome of a trace: seconds per request, and counts."""
 
     start_s: npt.NDArray[np.float64]
     finish_s: npt.NDArray[np.float64]
@@ -45,12 +45,12 @@ class Served:
 
     @property
     def updates_per_h(self) -> float:
-        """Base models and LoRAs brought to devices in an hour."""
+        """The base models and LoRAs loaded per hour."""
         return self.loads * 3600.0 / self.end_s if self.end_s else 0.0
 
 
 def load_seconds(load: Load, task: int, trace: ImageTrace) -> float:
-    """What a load takes: the trace's own times where it has them, else lognormal about GenTD26's median and p99; equal for all policies."""
+    """Returns the seconds of loads, equal for all policies: the trace's own times, else lognormal with GenTD26's median and p99."""
     x = (task * _GOLDEN + load.number * 0xBF58476D1CE4E5B9 + load.what * 0x94D049BB133111EB) & ((1 << 64) - 1)
     x ^= x >> 31
     x = (x * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
@@ -71,7 +71,7 @@ def _normal(u: float) -> float:
 
 
 def tasks(trace: ImageTrace) -> Iterator[Task]:
-    """The requests of a trace, one by one."""
+    """Yields the requests of a trace, one by one."""
     for i in range(len(trace)):
         yield Task(
             i,
@@ -118,7 +118,7 @@ def serve(trace: ImageTrace, policy: ImagePolicy, workers: Sequence[Worker]) -> 
             head = next(coming, None)
         if not waiting:
             continue
-        # A worker that left a task to another is asked again once that one has taken something.
+        # A worker that left a task to another one is asked again after that one has taken something.
         asked = list(idle)
         while asked and waiting:
             w = asked.pop(0)

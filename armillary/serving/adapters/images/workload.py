@@ -1,4 +1,4 @@
-"""Requests for images: the production trace GenTD26, a public text-to-image trace, and work from a seed that looks like the first."""
+"""Requests for images from the production trace GenTD26, from a public text-to-image trace, or drawn from a seed to resemble the first."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError
+from armillary.workloads import window
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MOST_STEPS, MOST_IMAGES, MOST_ROWS, MOST_LORAS = 1000, 1000, 10_000_000, 64
 KINDS = ("TXT_2_IMG", "IMG_2_IMG", "INPAINTING")
 STATUSES = ("SUCCEED", "FAILED", "CANCELED", "TIMEOUT", "RUNNING", "QUEUED")
-#: Shares of GenTD26's requests: LoRAs in one, the first five base models, steps and images (value, share).
+#: Shares of GenTD26's requests: LoRAs per request, the first five base models, and images (value, share).
 LORAS = ((0, 0.777), (1, 0.207), (2, 0.011), (3, 0.005))
 BASES = (0.27, 0.20, 0.10, 0.07, 0.06)
 IMAGES = ((1, 0.60), (2, 0.12), (4, 0.14), (6, 0.05), (8, 0.09))
 LORA_COUNT, BASE_COUNT, LORA_EXPONENT = 874, 105, 0.91
-#: Seconds to load, (median, p99), in GenTD26.
+#: Load times in GenTD26, (median, p99) in seconds.
 LOAD_S = {"lora": (4.4, 8.2), "base": (22.7, 51.9), "controlnet": (3.9, 16.7)}
 
 
 @dataclass(frozen=True)
 class ImageTrace:
-    """Requests by arrival. LoRAs of request i: `lora[off[i]:off[i + 1]]`; `dropped` rows of the file had not succeeded."""
+    """Requests by arrival. Request i has the LoRAs `lora[off[i]:off[i + 1]]`; `dropped` rows of the file had not succeeded."""
 
     arrival_s: Floats
     kind: Ints
@@ -39,7 +40,7 @@ class ImageTrace:
     bases: int
     loras: int
     dropped: int = 0
-    #: Measured load times of LoRAs and base models, seconds; empty: drawn about the medians above.
+    #: Measured load times of LoRAs and base models in seconds; if empty, they are drawn around the medians above.
     lora_load_s: Floats = field(default_factory=lambda: np.empty(0))
     base_load_s: Floats = field(default_factory=lambda: np.empty(0))
 
@@ -47,12 +48,12 @@ class ImageTrace:
         return len(self.arrival_s)
 
     def loras_of(self, i: int) -> tuple[int, ...]:
-        """The LoRAs of a request."""
+        """Returns the LoRAs of a request."""
         return tuple(int(a) for a in self.lora[self.off[i] : self.off[i + 1]])
 
 
 def of(rows: list[tuple[float, int, int, int, int, tuple[int, ...]]], bases: int, loras: int, dropped: int = 0) -> ImageTrace:
-    """A trace from (arrival, kind, steps, images, base, LoRAs), put in the order of arrival."""
+    """Makes a trace from (arrival, kind, steps, images, base, LoRAs), sorted by arrival."""
     rows = sorted(rows, key=lambda r: r[0])
     first = rows[0][0] if rows else 0.0
     off = np.concatenate([[0], np.cumsum([len(r[5]) for r in rows])]).astype(np.int64)
@@ -64,10 +65,10 @@ def of(rows: list[tuple[float, int, int, int, int, tuple[int, ...]]], bases: int
 def synthetic(
     rate_per_s: float, window_s: float, rng: np.random.Generator, *, loras: int = LORA_COUNT, bursts: bool = False, swing: float = 0.0
 ) -> ImageTrace:
-    """Requests as GenTD26 has them, `rate_per_s` on average, bursts included.
+    """Draws requests like those of GenTD26, `rate_per_s` on average including bursts.
 
-    Each LoRA belongs to one base model. `swing`: the coefficient of variation of the rate from ten minutes to ten minutes. `bursts`:
-    every twenty minutes one LoRA is asked for 90 times as often for two to five minutes (at most half of all requests).
+    Each LoRA belongs to one base model. `swing` is the coefficient of variation of the rate between intervals of ten minutes. With
+    `bursts`, one LoRA is requested 90 times as often for two to five minutes in every twenty (at most half of all requests).
     """
     tail = np.arange(1, BASE_COUNT - len(BASES) + 1) ** -1.0
     share = np.concatenate([BASES, tail / tail.sum() * (1 - sum(BASES))])
@@ -106,11 +107,10 @@ def synthetic(
 
     for k in range(bins):
         length = min(600.0, window_s - 600.0 * k)
-        n = rng.poisson(calm * factor[k] * length)
-        draw(600.0 * k + np.sort(rng.random(n)) * length, None)
+        draw(window(rng, calm * factor[k] * length, length, 600.0 * k), None)
     for start, length, hot, extra_rate in plan:
-        n = rng.poisson(extra_rate * length)
-        draw(start + np.sort(rng.random(n)) * length, np.full(n, hot))
+        times = window(rng, extra_rate * length, length, start)
+        draw(times, np.full(len(times), hot))
     if not rows:
         raise InputError(f"rate: {rate_per_s:g} requests per second make none in {window_s:g} s")
     return of(rows, BASE_COUNT, loras)

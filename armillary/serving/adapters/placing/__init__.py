@@ -1,1 +1,1 @@
-"""What the placements share: which adapter goes where, and the trial of a placement in the simulator."""
+"""Parts that the placements share: a placement of adapters on GPUs, and its trial in the simulator."""

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One engine: the adapters it serves, the share of each one's requests that comes here, slots and the largest rank."""
+    """One engine, with its adapters, its share of each adapter's requests, its slots and the largest rank."""
 
     adapters: tuple[int, ...]
     slots: int
@@ -39,9 +39,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Placement:
-    """Engines for all adapters of a table. `shared`: every engine may serve every adapter, and the one with least to do takes a request.
+    """Engines for all adapters of a table. If `shared`, every engine may serve every adapter, and the least loaded one takes a request.
 
-    `notes` say what the technique had to do beyond placing: split adapters, leave one without load.
+    `notes` say what the technique did beyond placing, such as splitting an adapter.
     """
 
     adapters: AdapterTable
@@ -55,7 +55,7 @@ class Placement:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """Slots for adapters of each engine."""
+        """The slots for adapters of each engine."""
         return tuple(gpu.slots for gpu in self.gpus)
 
     @property
@@ -80,7 +80,7 @@ class Placement:
             raise InputError(f'adapter "{self.adapters.names[wrong[0]]}" is served {total[wrong[0]]:g} times; expected once')
 
     def homes(self, requests: Requests) -> npt.NDArray[np.int32]:
-        """The GPU of each request; -1: whichever has least to do. A split adapter's requests go round in its shares."""
+        """Returns the GPU of each request, or -1 for the least loaded one. A split adapter's requests alternate in its shares."""
         if self.shared:
             return np.full(len(requests), -1, np.int32)
         home = np.full(len(self.adapters), -1, np.int64)
@@ -93,13 +93,13 @@ class Placement:
         for a, parts in shares.items():
             if len(parts) > 1:
                 mine = np.flatnonzero(requests.adapter == a)
-                # Multiples of the golden ratio, modulo 1, fall into each share's interval in its proportion, evenly.
+                # Multiples of the golden ratio modulo 1 fall evenly into the interval of each share, in proportion to its length.
                 at = np.searchsorted(np.cumsum([s for _, s in parts]), (np.arange(len(mine)) * 0.6180339887498949) % 1.0, side="right")
                 out[mine] = np.asarray([g for g, _ in parts])[np.minimum(at, len(parts) - 1)]
         return out
 
     def table(self) -> Any:
-        """One row per adapter and GPU, with name, rank, requests per second there, GPU, slots of that GPU (a Polars frame)."""
+        """Returns a Polars frame with one row per adapter and GPU: name, rank, requests per second there, GPU, and slots of that GPU."""
         import polars as pl
 
         rows = [
@@ -111,7 +111,7 @@ class Placement:
         return pl.DataFrame(rows)
 
     def vllm_args(self, gpu: int, folder: str = "adapters") -> list[str]:
-        """The arguments of `vllm serve` for one GPU; adapters are looked for in `folder`/name."""
+        """Returns the arguments of `vllm serve` for one GPU; adapters are looked for in `folder`/name."""
         if not 0 <= gpu < len(self.gpus):
             raise InputError(f"gpu: found {gpu}; expected 0 to {len(self.gpus) - 1}")
         here = self.gpus[gpu]
@@ -123,7 +123,7 @@ class Placement:
         ]  # fmt: skip
 
     def kubernetes(self, image: str = "vllm/vllm-openai:latest", folder: str = "/adapters") -> list[dict[str, Any]]:
-        """One Deployment for each GPU, as JSON manifests."""
+        """Returns one Deployment per GPU as JSON manifests."""
         out = []
         for number in range(len(self.gpus)):
             labels = {"app": "adapters", "gpu": str(number)}
@@ -144,29 +144,29 @@ class Placement:
 
 
 def _allowed_rank(rank: int) -> int:
-    """The smallest largest rank that vLLM can be started with."""
+    """Returns the smallest maximum rank with which vLLM can be started."""
     return next((r for r in (8, 16, 32, 64, 128, 256, 320, 512) if r >= rank), rank)
 
 
 class Placer(Technique):
-    """A technique of the `llm` kind: places adapters on as few GPUs as it believes in."""
+    """A technique of the `llm` kind, which places adapters on as few GPUs as it considers sufficient."""
 
     takes = frozenset({"llm"})
 
     def place(self, adapters: AdapterTable, *, engine: GpuEngine | None = None, min_gpus: int = 1) -> Placement:
-        """Where each adapter goes, on at least `min_gpus` GPUs."""
+        """Places each adapter on at least `min_gpus` GPUs."""
         raise NotImplementedError
 
 
 def start_gpus(adapters: AdapterTable, engine: GpuEngine, min_gpus: int) -> int:
-    """The GPUs that those begin with who know of no peak but the data sheet's: offered tokens over the engine's best, at least one."""
+    """Returns the GPUs with which a technique begins that knows only the data sheet: offered tokens over the engine's peak."""
     return max(min_gpus, 1, int(np.ceil(float(adapters.token_rate.sum()) / engine.peak_tokens_per_s())))
 
 
 def resident(
     adapters: AdapterTable, groups: Sequence[Sequence[int]], engine: GpuEngine, slots: int = 0, max_rank: int = 0
 ) -> tuple[Gpu, ...]:
-    """Engines with a slot for each of their adapters, as far as memory goes (or `slots` at most): nothing is loaded twice if it fits."""
+    """Returns engines with one slot per adapter as far as memory allows, or `slots` at most, so that adapters that fit are loaded once."""
     out = []
     for group in groups:
         rank = max_rank or (int(adapters.rank[list(group)].max()) if len(group) else int(adapters.rank.min()))
@@ -180,7 +180,7 @@ def resident(
 
 
 def least_loaded(loads: npt.NDArray[np.float64], order: Sequence[int] | Ints, gpus: int) -> list[list[int]]:
-    """Each adapter in this order to the GPU with the least load so far."""
+    """Gives each adapter, in this order, to the GPU with the least load so far."""
     import heapq
 
     groups: list[list[int]] = [[] for _ in range(gpus)]

@@ -1,4 +1,4 @@
-"""A placement put to the test: every GPU in the ground simulator, and the least number of GPUs at which nothing starves."""
+"""Tests a placement by simulating every GPU, and finds the least number of GPUs at which nothing starves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .placement import Placement, Placer
 if TYPE_CHECKING:
     from armillary.llm import Result
 
-#: Adapters that may starve by chance, as a share, and still count as none: a late burst of one that is asked for twice in the window.
+#: The share of adapters that may starve by chance, such as one with two requests in a late burst, and still count as none.
 ALLOWED = 0.01
 MOST_TRIES = 24
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A placement and what the simulator made of it."""
+    """A placement and its simulated result."""
 
     placement: Placement
     result: Result
@@ -39,7 +39,7 @@ class Tested:
 
 
 def homes(technique: Placer, placement: Placement, work: AdapterWork) -> Any:
-    """The GPU of each request; a technique that places anew sees the rates of each period before the next."""
+    """Returns the GPU of each request; a technique that places again sees the rates of each period before the next one."""
     again = getattr(technique, "again", None)
     if again is None:
         return placement.homes(work.requests)
@@ -61,7 +61,7 @@ def trial(technique: Placer, placement: Placement, work: AdapterWork, plan_s: fl
     placement.check()
     replicas = [placement.engine.replica(gpu.slots, gpu.max_rank) for gpu in placement.gpus]
     table = work.adapters
-    # An adapter's load is priced for the largest rank of all: engines differ by a millisecond at most.
+    # An adapter's load is priced for the largest rank of all, because engines differ by a millisecond at most.
     loads = [load_ms(placement.engine.name, int(table.rank.max()), int(r)) / 1e3 for r in table.rank]
     fleet = Fleet(replicas, router="least-tokens")
     result = fleet.run(
@@ -74,13 +74,13 @@ def trial(technique: Placer, placement: Placement, work: AdapterWork, plan_s: fl
 
 
 def least_gpus(technique: Placer, work: AdapterWork) -> Tested:
-    """The technique's own number of GPUs if nothing starves then, else the least above at which its rule passes."""
+    """Tests the technique's own number of GPUs and, if adapters starve, finds the least larger number at which its rule passes."""
     engine = GpuEngine(work.model, work.device)
     if work.adapters.base and not _same_model(work.adapters.base, engine.name):
         raise InputError(f'the adapters were made for "{work.adapters.base}"; expected --model to name it, found "{engine.name}"')
     learn = getattr(technique, "judge_of", None)
     if learn is not None:
-        # What is learned once for an engine is no part of a placement's time.
+        # Learning once per engine is not part of a placement's time.
         learn(engine)
     seconds, count = 0.0, 1
     found: Tested | None = None
@@ -102,7 +102,7 @@ def _same_model(base: str, model: str) -> bool:
 
 
 def metrics(found: Tested, work: AdapterWork) -> dict[str, float]:
-    """The arena's figures of a tested placement."""
+    """Returns the arena's metrics of a tested placement."""
     r = found.result
     summary = r.summary(until_s=work.window_s)
     latency = r.e2e[np.isfinite(r.e2e)]

@@ -1,4 +1,4 @@
-"""Adapters and requests for them from files: tables, request files and folders of PEFT adapters."""
+"""Reads adapters and requests for them from tables, request files and folders of PEFT adapters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RANK = Column("rank", "int", least=1, most=MOST_RANK)
 
 
 def read_table(path: Path) -> AdapterTable:
-    """A table `adapter,rank,rate_per_s[,prompt_mean,output_mean]` with one row per adapter."""
+    """Reads a table `adapter,rank,rate_per_s[,prompt_mean,output_mean]` with one row per adapter."""
     usual = {"prompt_mean": PROMPT_MEAN, "output_mean": OUTPUT_MEAN}
     means = [Column(name, unit="tokens", least=1, default=mean) for name, mean in usual.items()]
     table = read_columns(path, [Column("adapter", "str"), _RANK, _RATE, *means], row_limit=MOST_ADAPTERS, unique=["adapter"])
@@ -29,9 +29,9 @@ def read_table(path: Path) -> AdapterTable:
 
 
 def read_requests(path: Path, rank: int, *, limit: int = 0) -> AdapterWork:
-    """Requests `arrival_s,adapter,prompt_tokens,output_tokens[,rank]`, one row per request; rates are what the file shows.
+    """Reads requests `arrival_s,adapter,prompt_tokens,output_tokens[,rank]`, one row per request; rates follow from the rows.
 
-    An adapter has the rank of its first row, or `rank` where the file does not state one. `limit` takes the first so many rows.
+    An adapter has the rank of its first row, or `rank` if the file states none. `limit` is the number of rows to read, 0 for all.
     """
     from armillary.llm import Requests
 
@@ -53,7 +53,7 @@ def read_requests(path: Path, rank: int, *, limit: int = 0) -> AdapterWork:
 
 
 def read_peft(path: Path, rate: float) -> AdapterTable:
-    """A folder of PEFT adapters: `adapter_config.json` in each subfolder gives the rank, the safetensors header the bytes.
+    """Reads a folder of PEFT adapters: `adapter_config.json` in each subfolder gives the rank, and the safetensors header the bytes.
 
     Tensors are not read. `rates.csv` (`adapter,rate_per_s`) in the folder gives the rates; an adapter that it does not name has `rate`.
     """
@@ -93,7 +93,7 @@ def _rates(path: Path, names: list[str]) -> dict[str, float]:
 
 
 def _safetensors_bytes(folder: Path) -> int:
-    """Bytes of an adapter's tensors, from the header alone."""
+    """Returns the bytes of an adapter's tensors from the header alone."""
     path = folder / "adapter_model.safetensors"
     if not path.is_file():
         return 0

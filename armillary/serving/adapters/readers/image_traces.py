@@ -1,4 +1,4 @@
-"""Requests for images from files: the production trace GenTD26 and a public text-to-image trace."""
+"""Reads requests for images from the production trace GenTD26 and from a public text-to-image trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIST = re.compile(r"\[\s*(?:%s(?:\s*,\s*%s)*)?\s*\]" % ((re.sub(r"\?P<\w+>", "?
 
 
 def parse_loras(text: str) -> tuple[str, ...]:
-    """The ids in `[{'modelVersionId': 12, 'scale': 0.8}, …]`, GenTD26's way to write a list; anything else is an error."""
+    """Returns the ids in `[{'modelVersionId': 12, 'scale': 0.8}, …]`, GenTD26's notation of a list; anything else is an error."""
     stripped = text.strip()
     if not stripped:
         return ()
@@ -48,9 +48,9 @@ class LoadTimes(NamedTuple):
 
 
 def load_files(named: Sequence[str | Path]) -> LoadTimes:
-    """Load times from files `lora_load*.csv` and `base_load*.csv`, or from a folder of them.
+    """Reads load times from files `lora_load*.csv` and `base_load*.csv`, or from a folder of them.
 
-    Their columns are `timestamp_anon,value,container_ip`, the value in milliseconds.
+    Their columns are `timestamp_anon,value,container_ip`, with the value in milliseconds.
     """
     found: dict[str, list[Path]] = {"lora": [], "base": []}
     for name in map(Path, named):
@@ -65,10 +65,10 @@ def load_files(named: Sequence[str | Path]) -> LoadTimes:
 
 
 def read_gentd26(path: Path, loads: LoadTimes | None = None) -> ImageTrace:
-    """`lora_request_trace.csv` or `data_trace_processed.csv`; rows that had not succeeded are counted and left out.
+    """Reads `lora_request_trace.csv` or `data_trace_processed.csv`; rows that had not succeeded are counted and left out.
 
-    The first says only how many LoRAs a request had (`num_lora`): they are then drawn, seeded by the row, by popularity within its base.
-    Without `loads`, load times come from the files beside it that `load_files` knows.
+    The first one gives only the number of LoRAs per request (`num_lora`), so they are drawn by popularity from a fixed seed. Without
+    `loads`, load times come from the files beside it that `load_files` knows.
     """
     wanted = ("gmt_create", "predict_status", "num_images_per_prompt", "num_inference_steps", "checkpoint_model_version_id")
     have = column_names(path, format="csv")
@@ -112,7 +112,7 @@ def _drawn(text: Any, rng: np.random.Generator) -> tuple[str, ...]:
 
 
 def read_public(path: Path) -> ImageTrace:
-    """The public text-to-image trace: JSON, a list of objects with `timestamp`, `base_model_id` and `loras`."""
+    """Reads the public text-to-image trace, a JSON list of objects with `timestamp`, `base_model_id` and `loras`."""
     found = read_json(path, limit=DOCUMENT_BYTES)
     if not isinstance(found, list) or not found:
         raise InputError("expected a list of requests", where=str(path))
@@ -149,7 +149,7 @@ def _count(text: Any, name: str, most: int, low: int = 1) -> int:
 
 
 def _when(text: Any) -> float:
-    """Seconds: a number (milliseconds above 1e11), or a date and time."""
+    """Returns seconds from a number (milliseconds above 1e11) or a date and time."""
     try:
         found = float(text)
     except (TypeError, ValueError):

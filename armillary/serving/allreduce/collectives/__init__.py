@@ -1,1 +1,1 @@
-"""How one all-reduce is sent: formulas, paths, the wires of a cluster, an aggregating switch, and a tuner's table."""
+"""Parts of one all-reduce: formulas, paths, the wires of a cluster, an aggregating switch, and a tuner's table."""

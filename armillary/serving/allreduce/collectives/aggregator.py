@@ -1,7 +1,7 @@
-"""The sum itself: an all-reduce of real arrays over ranks, part through an emulated switch, part round a ring.
+"""Computes the sum itself: an all-reduce of real arrays over ranks, partly through an emulated switch and partly round a ring.
 
-Switches add integers. A block of floats is scaled by a power of two so that its largest magnitude comes to at most 2²⁴, rounded, added up
-as integers in the switch's slots, and scaled back. The error of a sum of n is at most n·2⁻²⁴ of that power of two, so at most n·2⁻²³ of the
+Switches add integers. A block of floats is scaled by a power of two so that its largest magnitude is at most 2²⁴, rounded, added up as
+integers in the switch's slots, and scaled back. The error of a sum of n is at most n·2⁻²⁴ of that power of two, so at most n·2⁻²³ of the
 largest magnitude; whole numbers up to 2²⁴ are exact.
 """
 
@@ -23,10 +23,10 @@ Values = npt.NDArray[np.int32]
 
 @dataclass
 class Aggregator:
-    """A switch's slots as a state machine without I/O: packets in, sums out.
+    """A switch's slots as a state machine without I/O, which takes packets and returns sums.
 
-    The first packet of a number takes a slot, the last worker's frees it. Packets that come when every slot is taken are kept outside
-    (the sender's window should not let that happen) and counted in `overflows`.
+    The first packet of a number takes a slot, and the last worker's packet frees it. Packets that arrive when every slot is taken are kept
+    outside, which the sender's window should prevent, and counted in `overflows`.
     """
 
     workers: int
@@ -44,7 +44,7 @@ class Aggregator:
             raise InputError(f"slots: found {self.slots}; expected at least 1")
 
     def receive(self, packet: int, worker: int, values: Values) -> Values | None:
-        """Adds a worker's packet; the sum when it was the last of its number."""
+        """Adds a worker's packet; returns the sum if it was the last of its number."""
         where = self.outside if packet in self.outside else self.held
         if packet not in where and len(self.held) >= self.slots:
             where = self.outside
@@ -65,7 +65,7 @@ class Aggregator:
 
 
 def scale_for(largest: float) -> float:
-    """The power of two that brings `largest` to at most 2²⁴."""
+    """Returns the power of two that brings `largest` to at most 2²⁴."""
     if largest == 0:
         return 1.0
     if not math.isfinite(largest):
@@ -76,10 +76,10 @@ def scale_for(largest: float) -> float:
 def allreduce(
     comm: Any, mine: npt.NDArray[np.float64] | None, servers: int, gpus: int, x: float, slots: int = 512, payload: int = 1024
 ) -> tuple[npt.NDArray[np.float64] | None, dict[str, int]]:
-    """One rank of the all-reduce: ranks 0 to servers·gpus−1 hold arrays, the last rank is the switch.
+    """Runs one rank of the all-reduce; ranks 0 to servers·gpus−1 hold arrays, and the last rank is the switch.
 
-    Inside a server shares are reduced and scattered; of each share, the first x goes through the switch, the rest round the ring of the
-    servers; then the server gathers. Returns (the sum, elements by switch and by ring).
+    Inside a server, shares are reduced and scattered. The part x of each share goes through the switch and the rest round the ring of the
+    servers, and then the server gathers. Returns (the sum, elements by switch and by ring).
     """
     n = servers * gpus
     group = comm.split(0 if comm.rank < n else None, comm.rank)
@@ -101,7 +101,7 @@ def allreduce(
 
 
 def _by_switch(comm: Any, across: Any, share: Any, switch: int, gpu: int, servers: int, window: int, payload: int) -> Any:
-    """Sends a share in packets, no more under way than the window has slots; the sums that come back."""
+    """Sends a share in packets, at most as many at a time as the window has slots; returns the sums."""
     if servers == 1 or not len(share):
         return _closed(comm, switch, gpu, share)
     from armillary.comm import MAX
@@ -130,7 +130,7 @@ def _closed(comm: Any, switch: int, gpu: int, found: Any) -> Any:
 
 
 def _switch(comm: Any, servers: int, gpus: int, slots: int, payload: int) -> dict[str, int]:
-    """The switch's rank: adds up what comes until every worker has said that it is done."""
+    """Runs the switch's rank, which adds packets until every worker has finished."""
     from armillary.comm import ANY_SOURCE
 
     lanes = [Aggregator(servers, max(1, slots // gpus)) for _ in range(gpus)]
@@ -150,7 +150,7 @@ def _switch(comm: Any, servers: int, gpus: int, slots: int, payload: int) -> dic
 
 
 def _by_ring(across: Any, share: Any) -> Any:
-    """Reduce-scatter and all-gather round the servers, s−1 steps each."""
+    """Does a reduce-scatter and an all-gather round the servers, with s−1 steps each."""
     s, me = across.size, across.rank
     if s == 1 or not len(share):
         return np.asarray(share, float)
@@ -179,9 +179,9 @@ def reduce_arrays(
     backend: str = "threads",
     **options: Any,
 ) -> tuple[npt.NDArray[np.float64], dict[str, int]]:
-    """The sum of one array per GPU by the hybrid path on real ranks, with the elements that went each way and the most slots in use.
+    """Sums one array per GPU on the hybrid path over real ranks; also returns the elements that went each way and the most slots in use.
 
-    `arrays` [servers·gpus, elements]; `backend` and `options` as for `armillary.comm.run`.
+    `arrays` is [servers·gpus, elements]; `backend` and `options` are those of `armillary.comm.run`.
     """
     from armillary import comm
 

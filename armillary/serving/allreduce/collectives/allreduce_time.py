@@ -1,11 +1,12 @@
-"""Seconds of one all-reduce over servers of several GPUs, by every path, as formulas.
+"""Formulas for the modelled seconds of one all-reduce over servers of several GPUs on every path.
 
-s servers of g GPUs each hold M bytes; B is bytes/s of a server's NIC, V of a GPU's NVLink, S what the switch aggregates for this job,
-ρ = 2(s−1)/s what a ring sends for each byte. NVLink reduces first and gathers last: 2·((g−1)/g·M/V + (g−1)·α_nv). Between the servers
+s servers of g GPUs each hold M bytes. B is the rate of a server's NIC in bytes/s, V that of a GPU's NVLink, S the rate at which the switch
+aggregates for this job, and ρ = 2(s−1)/s the bytes that a ring sends per byte. NVLink reduces first and gathers last, which takes
+2·((g−1)/g·M/V + (g−1)·α_nv). Between the servers the paths take
 
     ring    ρM/B + 2(s−1)α        switch   M/min(B, S) + RTT        both   max((x + ρ(1−x))·M/B, x·M/S) + latency
 
-where x goes through the switch and 1−x round the ring at the same time, over the same NICs. Modelled.
+where x goes through the switch and 1−x round the ring at the same time and over the same NICs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SMALL_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Shape:
-    """Where a collective runs: `servers` × `gpus`, bytes/s of NIC and NVLink, seconds of a step on each, and of a trip to the switch."""
+    """The shape of a collective: `servers` × `gpus`, bytes/s of NIC and NVLink, seconds per step on each, and per trip to the switch."""
 
     servers: int
     gpus: int
@@ -44,22 +45,22 @@ class Shape:
 
     @property
     def ranks(self) -> int:
-        """GPUs in all."""
+        """The number of GPUs."""
         return self.servers * self.gpus
 
     @property
     def ring_s(self) -> float:
-        """Latency of a ring between the servers."""
+        """The latency of a ring between the servers in seconds."""
         return 2 * (self.servers - 1) * self.nic_s
 
 
 def ring_factor(ranks: int) -> float:
-    """ρ: bytes that each of `ranks` sends for a byte that is reduced round a ring."""
+    """Returns ρ, the bytes that each of `ranks` sends per byte that is reduced round a ring."""
     return 2.0 * (ranks - 1) / ranks
 
 
 def nvlink_seconds(nbytes: float, at: Shape) -> float:
-    """Reduce-scatter before and all-gather after, inside each server; small messages go to all at once where that is faster."""
+    """Returns the seconds of reduce-scatter and all-gather inside each server; small messages go to all at once if that is faster."""
     if at.gpus == 1:
         return 0.0
     ring = 2 * ((at.gpus - 1) / at.gpus * nbytes / at.nvlink + (at.gpus - 1) * at.nvlink_s)
@@ -69,30 +70,30 @@ def nvlink_seconds(nbytes: float, at: Shape) -> float:
 
 
 def flat_ring_seconds(nbytes: float, at: Shape) -> float:
-    """One ring through all GPUs, as if there were no NVLink: 2(n−1)/n·M/B + 2(n−1)·α."""
+    """Returns the seconds of one ring through all GPUs without NVLink, 2(n−1)/n·M/B + 2(n−1)·α."""
     n = at.ranks
     return 0.0 if n == 1 else ring_factor(n) * nbytes / at.nic + 2 * (n - 1) * at.nic_s
 
 
 def hierarchical_seconds(nbytes: float, at: Shape) -> float:
-    """NVLink reduce-scatter, a ring between the servers, NVLink all-gather."""
+    """Returns the seconds of an NVLink reduce-scatter, a ring between the servers, and an NVLink all-gather."""
     between = ring_factor(at.servers) * nbytes / at.nic + at.ring_s if at.servers > 1 else 0.0
     return nvlink_seconds(nbytes, at) + between
 
 
 def ina_seconds(nbytes: float, at: Shape, switch_share: float) -> float:
-    """Every GPU sends its own M bytes through the switch: its server's NIC carries g·M."""
+    """Returns the seconds if every GPU sends its own M bytes through the switch, so that a server's NIC carries g·M."""
     return nbytes / _least(at.nic / at.gpus, switch_share) + at.rtt_s
 
 
 def switch_seconds(nbytes: float, at: Shape, switch_share: float) -> float:
-    """NVLink first, then one stream per server through the switch: M/min(B, S) + RTT."""
+    """Returns the seconds of NVLink and then one stream per server through the switch, M/min(B, S) + RTT."""
     between = nbytes / _least(at.nic, switch_share) + at.rtt_s if at.servers > 1 else 0.0
     return nvlink_seconds(nbytes, at) + between
 
 
 def split(nbytes: float, servers: int, nic: float, switch_share: float) -> tuple[float, float]:
-    """(x, seconds): the share x of the bytes for the switch that makes switch and ring end together, and how long they take.
+    """Returns (x, seconds): the share x for the switch at which switch and ring end together, and how long they take.
 
     T(x) = max((x + ρ(1−x))·M/B, x·M/S) is least at x* = min(1, ρS/(B + (ρ−1)S)). Seconds are those of the bytes alone, without latencies.
     `nbytes` on `servers`, `nic` and `switch_share` in bytes/s; a share of 0 gives the ring, an infinite one the switch alone.
@@ -110,14 +111,14 @@ def split(nbytes: float, servers: int, nic: float, switch_share: float) -> tuple
 
 
 def best_share(rho: float, nic: float, switch_share: float) -> float:
-    """x* = min(1, ρS/(B + (ρ−1)S)), without checks."""
+    """Returns x* = min(1, ρS/(B + (ρ−1)S)) without checks."""
     if math.isinf(switch_share):
         return 1.0
     return min(1.0, rho * switch_share / (nic + (rho - 1.0) * switch_share))
 
 
 def hybrid_seconds(nbytes: float, at: Shape, switch_share: float, x: float | None = None) -> float:
-    """NVLink first, then x of the bytes through the switch and the rest round the ring at once; x* unless given."""
+    """Returns the seconds of NVLink and then x of the bytes through the switch and the rest round the ring at once; x* unless given."""
     if at.servers == 1:
         return nvlink_seconds(nbytes, at)
     rho = ring_factor(at.servers)

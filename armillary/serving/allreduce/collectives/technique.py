@@ -1,4 +1,4 @@
-"""What every technique of the arena can do: plan for a cluster, time an all-reduce, serve requests."""
+"""The abilities of every technique of the arena: planning for a cluster, and serving requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Collective(Technique):
     """A way to send all-reduces; subclasses give `path`."""
 
-    #: Whether planning knows the switches (homes by load, reserved slots), and requests go where they are expected to end first.
+    #: Whether planning considers the switches (homes by load, reserved slots) and requests go where they are expected to end first.
     aware: ClassVar[bool] = False
     by_finish: ClassVar[bool] = False
 
@@ -37,9 +37,9 @@ class Collective(Technique):
         self, config: str, cluster: Cluster | Wires | str, slo: Slo, *, like: str = "chat", count: int = 2000, seed: int = 0,
         bursts: Bursts = CALM,
     ) -> Plan:  # fmt: skip
-        """Prefill and decode instances for a model (`config`: preset, config.json) on a cluster within `slo`.
+        """Plans prefill and decode instances for a model (`config` is a preset or a config.json) on a cluster within `slo`.
 
-        Planned for `count` requests `like` chats or summaries, drawn from `seed`; ten candidates are simulated for a minute each.
+        The plan is for `count` requests `like` chats or summaries, drawn from `seed`; ten candidates are simulated for a minute each.
         """
         from ..workload import synthetic
 
@@ -50,13 +50,13 @@ class Collective(Technique):
         return self.plan_work(synthetic(wires, config, like, count, rng, bursts=bursts, slo=slo))
 
     def plan_work(self, work: ServingWork, *, best: int | None = None, seconds: float | None = None) -> Plan:
-        """The plan for given requests, or the placement that they come with."""
+        """Returns the plan for given requests, or the placement that they come with."""
         from ..planning.planner import BEST, SIMULATED_S, plan_for
 
         return plan_for(work, self.path, aware=self.aware, best=best or BEST, seconds=seconds or SIMULATED_S)
 
     def serve(self, work: ServingWork, plan: Plan, rate: float, *, slo: Slo | None = None) -> Served:
-        """Serves the work at `rate` requests per second; with an `slo`, only as long as it can be met."""
+        """Serves the work at `rate` requests per second; with an `slo`, only for as long as it can be met."""
         from ..simulation.serving_run import serve
 
         arrival, prompt, output = work.at(rate)
@@ -66,7 +66,7 @@ class Collective(Technique):
         )  # fmt: skip
 
     def max_rate(self, work: ServingWork, plan: Plan | None = None) -> Found:
-        """The highest rate of requests at which the work's bounds are met."""
+        """Returns the highest rate of requests at which the work's bounds are met."""
         from ..planning.planner import compute_bound
         from ..simulation.serving_run import max_rate
 

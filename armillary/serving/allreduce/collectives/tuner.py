@@ -1,4 +1,4 @@
-"""What to send how: a table of algorithm and share by size, as collective libraries' tuners read; and how many slots are worth buying."""
+"""A table of the best algorithm and share by size, as collective libraries' tuners read it, and the worth of more slots."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ..workload import ServingWork
     from .technique import Collective
 
-#: 1 KiB to 256 MiB.
+#: Sizes from 1 KiB to 256 MiB.
 SIZES = tuple(1 << k for k in range(10, 29))
 
 
 @dataclass(frozen=True)
 class Row:
-    """Up to `nbytes`: the algorithm ("nvlink", "ring", "switch", "hybrid"), the share x through the switch, modelled seconds."""
+    """The algorithm up to `nbytes` ("nvlink", "ring", "switch", "hybrid"), the share x through the switch, and the modelled seconds."""
 
     nbytes: int
     algorithm: str
@@ -40,11 +40,11 @@ class TunerTable:
     rows: tuple[Row, ...]
 
     def choose(self, nbytes: float) -> Row:
-        """The row for a message: the first that is as large, else the last."""
+        """Returns the row for a message: the first that is at least as large, or the last."""
         return next((row for row in self.rows if nbytes <= row.nbytes), self.rows[-1])
 
     def to_csv(self) -> str:
-        """bytes,algorithm,x,seconds."""
+        """Returns CSV with the columns bytes,algorithm,x,seconds."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("bytes", "algorithm", "x", "seconds"))
@@ -52,11 +52,11 @@ class TunerTable:
         return out.getvalue()
 
     def to_json(self) -> str:
-        """The same as a list of objects."""
+        """Returns the same as a JSON list of objects."""
         return json.dumps([{"bytes": r.nbytes, "algorithm": r.algorithm, "x": r.x, "seconds": r.seconds} for r in self.rows], indent=1)
 
     def write(self, path: str | FilePath) -> None:
-        """Writes CSV or JSON, as the file's name ends."""
+        """Writes CSV or JSON, depending on the ending of the file's name."""
         target = FilePath(path)
         if target.suffix not in (".csv", ".json"):
             raise InputError(f'found "{target.suffix}"; expected a name that ends in .csv or .json', where=str(target))
@@ -64,7 +64,7 @@ class TunerTable:
 
 
 def tuner_table(wires: Wires, servers: int, *, jobs: int = 1, gpus: int | None = None, sizes: Sequence[int] = SIZES) -> TunerTable:
-    """The fastest way for each size over `servers` servers when `jobs` groups share a switch. Modelled, undisturbed."""
+    """Returns the fastest way for each size over `servers` servers when `jobs` groups share a switch, modelled without other traffic."""
     if not sizes or min(sizes) < 1 or list(sizes) != sorted(set(sizes)):
         raise InputError("sizes: expected bytes above 0, each larger than the one before")
     at = wires.shape(servers, gpus)
@@ -86,7 +86,7 @@ def tuner_table(wires: Wires, servers: int, *, jobs: int = 1, gpus: int | None =
 
 @dataclass(frozen=True)
 class SlotsWorth:
-    """With so many slots per switch: the highest rate of requests within the bounds (simulated), and one large all-reduce (modelled)."""
+    """The highest rate within the bounds (simulated) and the seconds of a large all-reduce (modelled) with this number of slots."""
 
     slots: int
     max_rate: float
@@ -96,9 +96,9 @@ class SlotsWorth:
 def slots_worth(
     work: ServingWork, technique: Collective, slots: Sequence[int] = (0, 32, 64, 128, 256, 512, 1024), nbytes: float = 16 << 20
 ) -> list[SlotsWorth]:
-    """How many slots are worth buying: the same work with switches of different size. 0 slots: rings only.
+    """Simulates the same work with switches of different size, to see how many slots are worth buying; 0 slots mean rings only.
 
-    The placement is that of the work, or the plan for each number of slots.
+    The placement is that of the work, or is planned for each number of slots.
     """
     from ..hierarchical import Hierarchical
     from ..planning.planner import planned_seconds

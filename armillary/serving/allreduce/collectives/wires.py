@@ -1,4 +1,4 @@
-"""What a cluster's servers and switches offer a collective: NICs, NVLink, and each switch's slots."""
+"""The parts of a cluster that a collective uses: NICs, NVLink, and each switch's slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .allreduce_time import Shape
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
 
-#: Seconds of one step of a ring over Ethernet and over NVLink, software included: ours, as in the worked example of the docs.
+#: Seconds per step of a ring over Ethernet and over NVLink including software (our figures, as in the worked example of the docs).
 NIC_S, NVLINK_S, RTT_S = 10e-6, 2e-6, 20e-6
 MOST_SERVERS, MOST_SLOTS = 1024, 1 << 20
 
@@ -51,9 +51,9 @@ class Wires:
 
     @staticmethod
     def of(cluster: Cluster | str, *, aggregates: bool = True) -> Wires:
-        """The servers with GPUs of a cluster, its first network, and what its switches aggregate.
+        """Returns the servers with GPUs of a cluster, its first network, and the slots of its switches.
 
-        `aggregates=False` takes a network whose switches cannot: then there are no slots and only rings work.
+        `aggregates=False` accepts a network whose switches cannot aggregate; then there are no slots and only rings work.
         """
         from armillary.cluster import find
 
@@ -81,7 +81,7 @@ class Wires:
         leaf = found.graph(name).attachment[0]
         order = {int(v): k for k, v in enumerate(sorted({int(v) for v in leaf}))}
         reach = tuple(tuple(sorted({order[int(leaf[found.endpoint(i, k, name)])] for k in range(per)})) for i in range(count))
-        # A file may say what the chip adds up in either of two words.
+        # A file may give the chip's rate under either of two names.
         said_rates = [float(network.switch.aggregate)] if network.switch and network.switch.aggregate else []
         if said is not None and said.gbps is not None:
             said_rates.append(float(said.gbps) * 1e9 / 8)
@@ -93,25 +93,25 @@ class Wires:
 
     @property
     def window(self) -> int:
-        """Slots with which one job fills its NIC: B·RTT/payload."""
+        """The number of slots with which one job fills its NIC, B·RTT/payload."""
         return math.ceil(self.nic * self.rtt_s / self.payload)
 
     def rate_of(self, slots: float) -> float:
-        """Bytes/s that so many slots aggregate."""
+        """Returns the bytes/s that this number of slots aggregates."""
         return slots * self.payload / self.rtt_s
 
     def share(self, servers: int, jobs: int = 1) -> float:
-        """S: what one of `jobs` equal jobs of `servers` servers gets of a switch: its slots' rate, and its part of the chip."""
+        """Returns S, the rate that one of `jobs` equal jobs of `servers` servers gets from a switch's slots and chip."""
         if jobs < 1:
             raise InputError(f"jobs: found {jobs}; expected at least 1")
         return min(self.rate_of(self.slots / jobs), self.asic / (servers * jobs))
 
     def shape(self, servers: int, gpus: int | None = None) -> Shape:
-        """A collective over so many servers, on `gpus` devices of each."""
+        """Returns the shape of a collective over this number of servers, on `gpus` devices of each."""
         return Shape(servers, self.gpus if gpus is None else gpus, self.nic, self.nvlink, self.nic_s, self.nvlink_s, self.rtt_s)
 
     def common(self, servers: Sequence[int]) -> tuple[int, ...]:
-        """The switches that all these servers reach; none is an InputError."""
+        """Returns the switches that all these servers reach; raises InputError if there is none."""
         shared = set(range(self.switches)).intersection(*(self.reach[i] for i in servers))
         if not shared:
             raise InputError(f"servers {', '.join(map(str, servers))} have no switch in common; expected a group that one switch joins")

@@ -1,1 +1,1 @@
-"""Where prefill and decode instances go: what an iteration costs, placements, and the search for the best one."""
+"""Places prefill and decode instances: the cost of an iteration, placements, and the search for the best one."""

@@ -1,4 +1,4 @@
-"""Seconds of compute of one iteration on a tensor-parallel group, without its all-reduces, and how much KV the group holds. Modelled."""
+"""The compute seconds of one iteration on a tensor-parallel group, without all-reduces, and the KV that the group holds; modelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from armillary.errors import InputError
 from armillary.llm import Fabric, Model, StepCost, chip, kv_bytes_per_token
 from armillary.llm.cost.plan import check_tp
 
-#: Shapes that the papers serve and the ground has no preset for: the public configs' numbers.
+#: Shapes that the papers serve and that have no preset, from the public configs.
 _OPT: dict[str, Any] = {
     "architectures": ["OPTForCausalLM"], "model_type": "opt", "torch_dtype": "float16", "max_position_embeddings": 2048,
     "vocab_size": 50272, "do_layer_norm_before": True,
@@ -22,47 +22,47 @@ OPT: dict[str, dict[str, Any]] = {
 }
 #: Share of a device's memory that weights and KV may take, and bytes kept for activations.
 MEMORY_SHARE, RESERVE_BYTES = 0.9, 2.0 * 2**30
-#: Tokens of prompts that one prefill iteration takes together, and sequences that decode together.
+#: The most prompt tokens in one prefill iteration, and the most sequences that decode together.
 MOST_TOKENS, MOST_SEQUENCES = 2048, 256
 
 
 def find_model(name: str) -> Model:
-    """A model by preset, config file, or one of `OPT`."""
+    """Returns a model by preset or config file, or one of `OPT`."""
     return Model.from_config(OPT[name], name=name) if name in OPT else Model.find(name)
 
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """What iterations cost on `tp` devices, all layers: compute alone. `repeats` all-reduces of `token_bytes` a token come beside it."""
+    """The compute cost of iterations on `tp` devices over all layers; `repeats` all-reduces of `token_bytes` per token are added to it."""
 
     model: str
     tp: int
     cost: StepCost
-    #: All-reduces of an iteration, and bytes of each for one token.
+    #: The all-reduces of an iteration, and the bytes per token of each.
     repeats: int
     token_bytes: float
-    #: Weights in all, KV bytes of a token in all (copies of heads counted), memory of one device.
+    #: The bytes of all weights, the KV bytes of a token including copies of heads, and the memory of one device.
     weights: float
     kv_bytes: float
     memory: float
 
     def prefill_s(self, tokens: int, pairs: float, sequences: int) -> float:
-        """Seconds to take in prompts of `tokens` tokens and `pairs` (query, key) pairs."""
+        """Returns the seconds to process prompts of `tokens` tokens and `pairs` (query, key) pairs."""
         return self.cost.prefill(tokens, int(pairs), sequences)
 
     def decode_s(self, sequences: int, context: int) -> float:
-        """Seconds to make one token for each of `sequences` that hold `context` tokens together."""
+        """Returns seconds to make one token for each of `sequences` that hold `context` tokens together."""
         return self.cost.decode(sequences, context)
 
     def kv_tokens(self, pp: int) -> int:
-        """Tokens of KV that the pipeline's devices hold beside the weights; 0 when not even those fit."""
+        """Returns the tokens of KV that the pipeline's devices hold beside the weights; 0 if not even those fit."""
         free = (MEMORY_SHARE * self.memory - RESERVE_BYTES) * self.tp * pp - self.weights
         return max(0, math.floor(free / self.kv_bytes))
 
 
 @functools.lru_cache(maxsize=256)
 def phase_cost(model: str, device: str, tp: int) -> PhaseCost:
-    """The cost of a model on `tp` devices; an InputError where its heads do not divide."""
+    """Returns the cost of a model on `tp` devices; raises InputError if its heads do not divide."""
     of, on = find_model(model), chip(device)
     if of.moe is not None:
         raise InputError(f"{of.name} has experts; expected a dense model", where="model")

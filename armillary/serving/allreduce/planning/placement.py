@@ -1,4 +1,4 @@
-"""Which GPUs take prompts and which decode: groups packed so that each spans as few servers as can be, and each group's home switch."""
+"""Decides which GPUs take prompts and which decode, with groups that span as few servers as possible, and each group's home switch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..simulation.groups import Group
 
 @dataclass(frozen=True)
 class Slo:
-    """The bounds that a request should meet: seconds to the first token, seconds per further token, and the share of requests that must."""
+    """The bounds of a request: seconds to the first token and per further token, and the share of requests that must meet both."""
 
     ttft_s: float
     tpot_s: float
@@ -80,15 +80,15 @@ class Plan:
         return any(g.spans for g in self.groups)
 
     def describe(self) -> str:
-        """In a line: instances, tensor and pipeline parallel, and the servers that a group spans."""
+        """Returns one line with the instances, their tensor and pipeline parallelism, and the servers that a group spans."""
         said = []
         for name, part in (("prefill", self.prefill), ("decode", self.decode)):
             one = part[0]
-            said.append(f"{name} {len(part)} x TP {one.tp} PP {one.pp} on {len(one.stages[0].servers)} server(s) a group")
+            said.append(f"{name} {len(part)} x TP {one.tp} PP {one.pp} on {len(one.stages[0].servers)} server(s) per group")
         return ", ".join(said)
 
     def to_json(self) -> str:
-        """Every group's servers, home switch and reserved slots."""
+        """Returns every group's servers, home switch and reserved slots as JSON."""
         return json.dumps(
             {
                 "requests_per_s": self.score,
@@ -106,7 +106,7 @@ class Plan:
 
 
 def place(wires: Wires, prefill: Fleet, decode: Fleet) -> Plan | None:
-    """Packs both fleets, widest groups first, each on as few servers as possible; None when they do not fit.
+    """Packs both fleets, widest groups first, each on as few servers as possible; returns None if they do not fit.
 
     A group wider than a server takes whole servers that share a switch. Homes alternate between the switches.
     """
@@ -150,7 +150,7 @@ def _room(wires: Wires, free: Sequence[int], tp: int) -> list[int] | None:
 
 
 def given(wires: Wires, prefill: Fleet, decode: Fleet) -> Plan:
-    """The same, for a placement that somebody asked for: an InputError when it does not fit."""
+    """Packs a placement that somebody asked for; raises InputError if it does not fit."""
     for name, fleet in (("prefill", prefill), ("decode", decode)):
         if min(fleet.tp, fleet.pp, fleet.count) < 1:
             raise InputError(f"{name}: found TP {fleet.tp}, PP {fleet.pp}, {fleet.count} instances; expected at least 1 of each")
@@ -168,9 +168,9 @@ def given(wires: Wires, prefill: Fleet, decode: Fleet) -> Plan:
 
 
 def with_homes(wires: Wires, plan: Plan, bytes_per_s: Sequence[float], reserved: int = 0) -> Plan:
-    """Home switches by longest processing time first: the group that sends most chooses the least loaded switch that it reaches.
+    """Assigns home switches by longest processing time first: the group that sends most gets the least loaded switch in its reach.
 
-    `bytes_per_s` is what each of `plan.groups` is expected to send; decoding groups that span servers get `reserved` slots.
+    `bytes_per_s` is the expected rate of each of `plan.groups`; decoding groups that span servers get `reserved` slots.
     """
     load, home = [0.0] * wires.switches, {}
     for g in sorted(range(len(plan.groups)), key=lambda g: (-bytes_per_s[g], g)):

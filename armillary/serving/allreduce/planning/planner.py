@@ -1,9 +1,9 @@
-"""Prefill and decode instances, their tensor and pipeline parallelism and counts, for the highest rate that meets the bounds.
+"""Plans prefill and decode instances, their parallelism and their counts, for the highest rate that meets the bounds.
 
-Every pair of layouts is scored by a bound for each phase, with the seconds of collectives that the path would take: prompts are an M/D/1
-queue whose wait and service must stay within the TTFT, decoding a batch whose iteration must stay within the TPOT. The best few are
-simulated for a minute, and the one in which most requests per second meet their bounds is taken. DistServe plans so for its own
-collectives; here every technique gets the same planner with its own path in it.
+Every pair of layouts is scored by a bound for each phase, with the seconds of collectives on the path: prompts are an M/D/1 queue whose
+wait and service must stay within the TTFT, and decoding is a batch whose iteration must stay within the TPOT. The best few are simulated
+for a minute, and the one in which most requests per second meet their bounds is taken. DistServe plans like this for its own collectives;
+here every technique gets the same planner with its own path.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .phase_cost import MOST_SEQUENCES, MOST_TOKENS, PhaseCost, phase_cost
 from .placement import Fleet, Plan, given, place, with_homes
 
 TENSOR, PIPELINE = (1, 2, 4, 8, 16), (1, 2, 4)
-#: Candidates that are simulated, and for how long, seconds.
+#: The number of candidates that are simulated, and the simulated seconds of each.
 BEST, SIMULATED_S = 10, 60.0
 
 
 def planned_seconds(path: Path, wires: Wires, shape: Shape, nbytes: float, jobs: int = 1) -> float:
-    """Seconds of one all-reduce when `jobs` groups share the switch. Modelled."""
+    """Returns the modelled seconds of one all-reduce when `jobs` groups share the switch."""
     if shape.ranks == 1 or nbytes == 0:
         return 0.0
     need = uses(path, shape, nbytes)
@@ -72,10 +72,10 @@ def _shape(wires: Wires, tp: int) -> Shape | None:
 
 
 def prefill_rate(work: ServingWork, cost: PhaseCost, path: Path | None, shape: Shape, pp: int, jobs: int) -> float:
-    """Requests per second of prompts that one instance carries so that M/D/1 wait + service stay within the TTFT; 0 where none can.
+    """Returns the requests per second whose prompts one instance carries with M/D/1 wait + service within the TTFT; 0 if none can.
 
-    Service D = T/pp for a batch of b prompts with all-reduces in T; the batch waits ρD/(2(1−ρ)) on average, so
-    ρ = 2W/(D + 2W) with W = TTFT − T. Without a path: compute alone.
+    The service is D = T/pp for a batch of b prompts with all-reduces in T; the batch waits ρD/(2(1−ρ)) on average, so
+    ρ = 2W/(D + 2W) with W = TTFT − T. Without a path only compute counts.
     """
     together = max(1, int(MOST_TOKENS // work.mean_prompt))
     tokens = together * work.mean_prompt
@@ -88,7 +88,7 @@ def prefill_rate(work: ServingWork, cost: PhaseCost, path: Path | None, shape: S
 
 
 def decode_rate(work: ServingWork, cost: PhaseCost, path: Path | None, shape: Shape, pp: int, jobs: int) -> float:
-    """Requests per second that one instance decodes with the largest batch whose iteration stays within the TPOT and whose KV fits."""
+    """Returns the requests per second that one instance decodes with the largest batch within the TPOT and the memory for KV."""
     held = work.mean_prompt + work.mean_output
     most = min(MOST_SEQUENCES, int(cost.kv_tokens(pp) / held))
 
@@ -107,7 +107,7 @@ def decode_rate(work: ServingWork, cost: PhaseCost, path: Path | None, shape: Sh
 
 
 def _layouts(work: ServingWork, path: Path | None, jobs: int) -> tuple[list[Layout], list[Layout]]:
-    """Every way to run a prefill and a decode instance that its memory and bounds allow."""
+    """Returns every way to run a prefill and a decode instance that memory and bounds allow."""
     longest = int((work.prompt + work.output).max())
     found: tuple[list[Layout], list[Layout]] = ([], [])
     for tp in TENSOR:
@@ -117,7 +117,7 @@ def _layouts(work: ServingWork, path: Path | None, jobs: int) -> tuple[list[Layo
         try:
             cost = phase_cost(work.model, work.wires.device, tp)
         except InputError:
-            continue  # Heads that do not divide.
+            continue  # The heads do not divide.
         for pp in PIPELINE:
             if cost.kv_tokens(pp) < longest or (cost.repeats // 2) % pp:
                 continue
@@ -129,7 +129,7 @@ def _layouts(work: ServingWork, path: Path | None, jobs: int) -> tuple[list[Layo
 
 
 def candidates(work: ServingWork, path: Path | None) -> Iterator[tuple[float, Fleet, Fleet]]:
-    """(requests per second, prefill, decode) of the best counts for every pair of layouts, best first."""
+    """Returns (requests per second, prefill, decode) of the best counts for every pair of layouts, best first."""
     devices = work.wires.servers * work.wires.gpus
     found = []
     by_jobs = {jobs: _layouts(work, path, jobs) for jobs in range(1, 2 + devices // max(2, 2 * work.wires.gpus) // work.wires.switches)}
@@ -154,7 +154,7 @@ def candidates(work: ServingWork, path: Path | None) -> Iterator[tuple[float, Fl
 
 
 def expected_rate(work: ServingWork, path: Path | None) -> float:
-    """Requests per second by the score of the best plan, or of the placement given; without a path all-reduces are free."""
+    """Returns the requests per second of the best plan by score, or of the given placement; without a path all-reduces are free."""
     if work.placed is not None:
         return _score(work, path, *work.placed)
     best = next(candidates(work, path), None)
@@ -164,7 +164,7 @@ def expected_rate(work: ServingWork, path: Path | None) -> float:
 
 
 def compute_bound(work: ServingWork) -> float:
-    """Requests per second that compute alone would allow: no technique can do more."""
+    """Returns the requests per second that compute alone would allow, which no technique can exceed."""
     return expected_rate(work, None)
 
 
@@ -183,9 +183,9 @@ def _score(work: ServingWork, path: Path | None, prefill: Fleet, decode: Fleet) 
 
 
 def plan_for(work: ServingWork, path: Path, *, aware: bool = False, best: int = BEST, seconds: float = SIMULATED_S) -> Plan:
-    """The plan that does best by simulation among the `best` by score, or the placement that the work gives.
+    """Returns the plan that does best in simulation among the `best` by score, or the placement of the work.
 
-    `aware`: home switches by expected bytes, and slots reserved for decoding.
+    If `aware`, home switches follow the expected bytes, and slots are reserved for decoding.
     """
     if work.placed is not None:
         plan = replace(given(work.wires, *work.placed), score=_score(work, path, *work.placed))
@@ -207,7 +207,7 @@ def plan_for(work: ServingWork, path: Path, *, aware: bool = False, best: int = 
     arrival, prompt, output = work.at(rate, most)
 
     def goodput(plan: Plan) -> float:
-        """Requests per second that meet their bounds when more come than any candidate should carry."""
+        """Returns the requests per second that meet their bounds when more arrive than any candidate can carry."""
         served = serve(work.wires, plan, path, work.model, arrival, prompt, output, bursts=work.bursts, seed=work.seed)
         return served.attained(work.slo) * rate
 
@@ -215,7 +215,7 @@ def plan_for(work: ServingWork, path: Path, *, aware: bool = False, best: int = 
 
 
 def _homed(work: ServingWork, plan: Plan) -> Plan:
-    """Homes by expected bytes/s, and ⌈2·M_d/payload⌉ slots reserved per decoding group, at most what fills its NIC."""
+    """Assigns homes by expected bytes/s and reserves ⌈2·M_d/payload⌉ slots per decoding group, at most as many as fill its NIC."""
     cost = phase_cost(work.model, work.wires.device, 1)
     sent = []
     for part, tokens in ((plan.prefill, work.mean_prompt), (plan.decode, work.mean_output)):

@@ -1,4 +1,4 @@
-"""Traffic of others: bursts on links, and tenants whose own aggregation holds slots of a switch."""
+"""Other traffic: bursts on links, and tenants whose own aggregation holds slots of a switch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from armillary.workloads import toggles
 
 @dataclass(frozen=True)
 class Bursts:
-    """Every link is by turns free for `off_s` and carries `share` of foreign bytes for `on_s`, both exponential, each on its own.
+    """Every link is independently free for `off_s` and then carries a `share` of other traffic for `on_s`, both exponential.
 
-    With `slots` above 0 a tenant of every switch bursts in the same way and takes so many slots, as far as they are free.
-    The pattern of `cycle_s` seconds repeats itself.
+    With `slots` above 0, a tenant of every switch bursts in the same way and takes up to that many free slots. The pattern repeats every
+    `cycle_s` seconds.
     """
 
     share: float = 0.0
@@ -34,7 +34,7 @@ class Bursts:
             raise InputError(f"slots: found {self.slots}; expected 0 or more")
 
     def toggles(self, links: int, switches: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """(seconds, which) of all beginnings and ends in one cycle, in order; all is quiet at both of its ends."""
+        """Returns (seconds, which) of all beginnings and ends in one cycle, in order; both ends of the cycle are quiet."""
         which = np.array([*(range(links) if self.share else ()), *(range(links, links + switches) if self.slots else ())], np.int64)
         if not len(which):
             return np.empty(0), which

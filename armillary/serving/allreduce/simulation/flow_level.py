@@ -1,7 +1,7 @@
-"""One collective at a time on the event loop: flows over links and chips, slots as a counted resource.
+"""Simulates single collectives on the event loop, with flows over links and chips and slots as a counted resource.
 
-The slow and plain twin of `fluid`: the same paths on `armillary.engine`'s pools and processes, without anything in common with the
-compiled loop but the paths' numbers. It times single collectives (`allreduce_us`) and checks the fast loop on short windows.
+This is the slow and plain twin of `fluid`: it runs the same paths on the pools and processes of `armillary.engine`, and shares only the
+paths' numbers with the compiled loop. It times single collectives (`allreduce_us`) and checks the fast loop on short windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .groups import LEAST_SHARE, Group
 
 @dataclass
 class Slots:
-    """The slots of one switch: how many are held by groups, by decoding ones, by a tenant; who waits for some."""
+    """The slots of one switch: those held by groups, by decoding groups and by a tenant, and the waiting groups."""
 
     total: int
     reserved: int = 0
@@ -36,12 +36,12 @@ class Slots:
     waiting: list[Event] = field(default_factory=list)
 
     def free(self, decode: bool) -> int:
-        """What may be taken now; prompts leave what is reserved for decoding."""
+        """Returns the slots that may be taken now; prompts may not take those reserved for decoding."""
         kept = 0 if decode else max(self.reserved - self.decoding, 0)
         return max(self.total - self.held - self.tenant - kept, 0)
 
     def take(self, count: int, decode: bool) -> None:
-        """Holds `count` more, or gives them back where it is negative."""
+        """Holds `count` more slots, or returns them if it is negative."""
         self.held += count
         self.decoding += count if decode else 0
         self.most = max(self.most, self.held + self.tenant)
@@ -50,7 +50,7 @@ class Slots:
             self.wake()
 
     def wake(self) -> None:
-        """Lets those who wait ask again."""
+        """Lets the waiting groups request slots again."""
         waiting, self.waiting = self.waiting, []
         for event in waiting:
             if event.callbacks is not None:
@@ -59,7 +59,7 @@ class Slots:
 
 @dataclass
 class _Flow:
-    """A collective under way, as another one sees it."""
+    """A collective in flight, as another one sees it."""
 
     x: float = 0.0
     activity: Activity | None = None
@@ -82,7 +82,7 @@ class FlowNetwork:
         for w, slots in enumerate(self.slots):
             asked = sum(g.reserved for g in wide if g.decode and g.home == w)
             slots.reserved = min(asked, wires.slots // 2) if path.first else 0
-        #: Bytes that were reduced for each group, by switch and by ring.
+        #: The bytes that were reduced for each group, by switch and by ring.
         self.delivered = [[0.0, 0.0] for _ in groups]
         self.fallbacks = 0
         if rng is not None:
@@ -106,7 +106,7 @@ class FlowNetwork:
             cycle += bursts.cycle_s
 
     def allreduce(self, g: int, nbytes: float) -> Generator[Any, Any, None]:
-        """A process: NVLink, then the bytes between the servers by the network's path."""
+        """Runs one all-reduce as a process: NVLink, and then the bytes between the servers on the network's path."""
         group = self.groups[g]
         need = uses(self.path, self.wires.shape(len(group.servers), group.gpus), nbytes)
         if need.before_s:
@@ -135,7 +135,7 @@ class FlowNetwork:
             left -= piece
 
     def _chosen(self, g: int, need: Uses, nbytes: float, slots: Slots) -> Generator[Any, Any, tuple[float, int, float]]:
-        """(x, slots to hold, most bytes/s) of what starts now; waits for slots where the path does."""
+        """Returns (x, slots to hold, most bytes/s) of a collective that starts now, after waiting for slots if the path does."""
         group, path, wires = self.groups[g], self.path, self.wires
         free = slots.free(group.decode or not path.first)
         per_slot = wires.rate_of(1)
@@ -183,7 +183,7 @@ class FlowNetwork:
 
 @dataclass(frozen=True)
 class Stream:
-    """A group's work: so many times compute and an all-reduce make an iteration, one iteration after another."""
+    """The work of a group: iterations that each consist of `repeats` times compute and an all-reduce."""
 
     group: int
     compute_s: float
@@ -195,7 +195,7 @@ def iterations(
     wires: Wires, groups: Sequence[Group], path: Path, streams: Sequence[Stream], until_s: float, bursts: Bursts = CALM,
     rng: np.random.Generator | None = None,
 ) -> tuple[list[list[float]], FlowNetwork]:  # fmt: skip
-    """The end of every iteration of every stream up to `until_s`, collective by collective; and the network after it."""
+    """Returns the end of every iteration of every stream up to `until_s`, collective by collective, and the final network."""
     with Simulation() as sim:
         net = FlowNetwork(sim, wires, groups, path, bursts, rng)
         ends: list[list[float]] = [[] for _ in streams]
@@ -218,7 +218,7 @@ def collective_seconds(
     wires: Wires, groups: Sequence[Group], path: Path, nbytes: float, *, count: int = 1, gap_s: float = 0.0, bursts: Bursts = CALM,
     rng: np.random.Generator | None = None,
 ) -> float:  # fmt: skip
-    """Mean seconds of `count` all-reduces of `nbytes` per group, `gap_s` apart, when all groups do the same. Simulated."""
+    """Returns the mean simulated seconds of `count` all-reduces of `nbytes` per group, `gap_s` apart, if all groups do the same."""
     with Simulation() as sim:
         net = FlowNetwork(sim, wires, groups, path, bursts, rng)
         took: list[float] = []

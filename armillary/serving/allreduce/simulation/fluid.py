@@ -1,9 +1,9 @@
-"""Every collective of every iteration, event by event, as one compiled loop.
+"""Simulates every collective of every iteration event by event in one compiled loop.
 
-A group works through an iteration as so many times (compute and NVLink, then bytes over NICs and switch). Bytes flow at max-min fair rates
-over the links and chips that groups share; slots are counted; bursts come and go. A group that nobody can disturb (none shares its
-switch or links) repeats itself exactly, so its repeats pass in one step, which is undone up to the present moment when a burst or
-another group comes. Nothing is averaged: times are those of the event loop (`flow_level.py`) up to rounding.
+An iteration of a group consists of repeats of compute and NVLink followed by bytes over NICs and switch. Bytes flow at max-min fair rates
+over the links and chips that groups share, slots are counted, and bursts come and go. A group that nobody can disturb, because none
+shares its switch or links, repeats itself exactly. Its repeats therefore pass in one step, which is undone up to the present moment when
+a burst or another group arrives. Nothing is averaged, so the times are those of the event loop (`flow_level.py`) up to rounding.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from armillary.kernels import kernel, part
 IDLE, DELAY, LATENCY, TRANSFER, WAIT, CRUISE = range(6)
 #: Columns of `gi`.
 PHASE, HOME, CHOICE, CLASS, REPEATS, HELD, SERVERS, QUOTA, STARVED, SWITCHED, HOLD, TIMED_OUT, REHOME, KEEP = range(14)
-#: Columns of `gf`. BEFORE is compute and NVLink of one repeat; LEFT what is left of the phase, bytes when TRANSFER, else END is its end.
+#: Columns of `gf`. BEFORE is compute and NVLink of one repeat; LEFT is the rest of a TRANSFER in bytes; END is the end of other phases.
 (
     BEFORE, BYTES, LEFT, PIECE, END, X, RATE, CAP, U0, U1, V0, INPUTS, LAT0, LAT1, FIXED_X, WAIT_S, CHUNK, HYSTERESIS, BEGAN, EACH,
     OWN, OWN_SINCE, SMALL, MARGIN,
 ) = range(24)  # fmt: skip
-#: Columns of `sw`: slots in all, held by groups, by tenants, by decoding groups, reserved for those; the most ever held; EWMA of held.
+#: Columns of `sw`: all slots, those held by groups, tenants and decoding groups, those reserved for decoding, the most held, EWMA of held.
 TOTAL, IN_USE, TENANT, DECODE_USE, RESERVED, MOST, BUSY, BUSY_SINCE = range(8)
 #: Slots of `const`.
 PER_SLOT, ASIC, BURST_SHARE, TENANT_SLOTS, TAU, CYCLE_S, LEAST_SHARE = range(7)
@@ -32,7 +32,7 @@ PER_SLOT, ASIC, BURST_SHARE, TENANT_SLOTS, TAU, CYCLE_S, LEAST_SHARE = range(7)
 NEXT, EVENTS, LINKS, WINDOW, MOVES = range(5)
 FIXED, BY_SLOTS, BEST = range(3)
 EVERY_ITERATION, EVERY_COLLECTIVE = 1, 2
-#: Differences of load below this are not worth a move.
+#: Differences of load below this do not justify a move.
 LEAST_LOAD = 0.02
 
 
@@ -41,7 +41,7 @@ class Net(NamedTuple):
 
     gi: np.ndarray
     gf: np.ndarray
-    links: np.ndarray  # [group, switch, server] -> link, -1 where the group does not reach the switch
+    links: np.ndarray  # [group, switch, server] -> link, or -1 if the group does not reach the switch
     cap: np.ndarray  # bytes/s of each link now
     full: np.ndarray
     lost: np.ndarray  # [link, (EWMA of the share lost to bursts, since)]
@@ -63,7 +63,7 @@ def _ewma(value, now_value, seconds, tau):  # type: ignore[no-untyped-def]
 
 @part
 def _hold(n, g, slots):  # type: ignore[no-untyped-def]
-    """Group g holds so many slots of its switch from now on."""
+    """Sets the number of slots that group g holds from now on."""
     w = n.gi[g, HOME]
     now, tau, total = n.clock[0], n.const[TAU], max(n.sw[w, TOTAL], 1.0)
     n.sw[w, BUSY] = _ewma(n.sw[w, BUSY], (n.sw[w, IN_USE] + n.sw[w, TENANT]) / total, now - n.sw[w, BUSY_SINCE], tau)
@@ -80,7 +80,7 @@ def _hold(n, g, slots):  # type: ignore[no-untyped-def]
 
 @part
 def _free(n, g):  # type: ignore[no-untyped-def]
-    """Slots that group g may take now: prompts leave what is reserved for decoding and not in use."""
+    """Returns the slots that group g may take now; prompts may not take unused slots that are reserved for decoding."""
     w = n.gi[g, HOME]
     free = n.sw[w, TOTAL] - n.sw[w, IN_USE] - n.sw[w, TENANT]
     if n.gi[g, CLASS] > 0:
@@ -90,7 +90,7 @@ def _free(n, g):  # type: ignore[no-untyped-def]
 
 @part
 def _nic(n, g):  # type: ignore[no-untyped-def]
-    """Bytes/s of the slowest link of a group now."""
+    """Returns the bytes/s of the slowest link of a group now."""
     least = np.inf
     for k in range(n.gi[g, SERVERS]):
         least = min(least, n.cap[n.links[g, n.gi[g, HOME], k]])
@@ -99,7 +99,7 @@ def _nic(n, g):  # type: ignore[no-untyped-def]
 
 @part
 def _chip(n, g):  # type: ignore[no-untyped-def]
-    """What the switch's chip leaves for group g: an equal part, or what others leave, whichever is more."""
+    """Returns the chip's bytes/s for group g: an equal part or what the others leave, whichever is more."""
     w = n.gi[g, HOME]
     inputs, used = n.gf[g, INPUTS], 0.0
     for o in range(len(n.gi)):
@@ -111,7 +111,7 @@ def _chip(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def _choose(n, g):  # type: ignore[no-untyped-def]
-    """Sets X, HOLD and CAP of a collective that starts now; false when it should wait for slots."""
+    """Sets X, HOLD and CAP of a collective that starts now; returns false if it should wait for slots."""
     choice, per_slot = n.gi[g, CHOICE], n.const[PER_SLOT]
     n.gi[g, HOLD] = 0
     n.gf[g, CAP] = np.inf
@@ -166,14 +166,14 @@ def _latency(n, g):  # type: ignore[no-untyped-def]
 
 @part
 def _use(n, g, k):  # type: ignore[no-untyped-def]
-    """Bytes on the link of the k-th server of group g for one byte reduced."""
+    """Returns the bytes on the link of the k-th server of group g per byte reduced."""
     x = n.gf[g, X]
     return x * n.gf[g, U1] + (1.0 - x) * (n.gf[g, V0] if k == 0 else n.gf[g, U0])
 
 
 @part
 def _alone(n, g):  # type: ignore[no-untyped-def]
-    """The rate of group g when nobody else is there."""
+    """Returns the rate of group g if it is alone."""
     rate = n.gf[g, CAP]
     for k in range(n.gi[g, SERVERS]):
         rate = min(rate, n.cap[n.links[g, n.gi[g, HOME], k]] / _use(n, g, k))
@@ -184,7 +184,7 @@ def _alone(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def _share_out(n):  # type: ignore[no-untyped-def]
-    """Max-min fair rates of all collectives that flow: decoding first where classes differ, then what is left for prompts."""
+    """Sets max-min fair rates of all flowing collectives; if classes differ, decoding comes first and prompts share the rest."""
     links, groups = n.number[LINKS], len(n.gi)
     for r in range(len(n.left)):
         n.left[r] = n.cap[r] if r < links else n.const[ASIC]
@@ -213,7 +213,7 @@ def _share_out(n):  # type: ignore[no-untyped-def]
                 if n.used[r] > 0:
                     level = min(level, max(n.left[r], 0.0) / n.used[r])
             tight = level * (1.0 + 1e-12)
-            # Whoever meets a full link, chip or its own cap at this level stays there; its part is taken off before the next round.
+            # A group that meets a full link or chip or its own cap stays at this level, and its part is subtracted for the next round.
             for g in range(groups):
                 if n.gi[g, PHASE] == TRANSFER and n.gi[g, CLASS] == rank and n.gf[g, RATE] < 0:
                     w = n.gi[g, HOME]
@@ -239,7 +239,7 @@ def _share_out(n):  # type: ignore[no-untyped-def]
 
 @part
 def _conflict(n, a, b):  # type: ignore[no-untyped-def]
-    """Whether two groups can be in each other's way: one switch that both ask, or a link."""
+    """Returns whether two groups can disturb each other, because they share a switch that both use or a link."""
     w = n.gi[a, HOME]
     if n.gi[b, HOME] != w or n.gf[a, BYTES] == 0 or n.gf[b, BYTES] == 0:
         return False
@@ -254,7 +254,7 @@ def _conflict(n, a, b):  # type: ignore[no-untyped-def]
 
 @kernel
 def load(n, g, w):  # type: ignore[no-untyped-def]
-    """How busy switch w is for group g, without g itself: shares of slots in use and of links lost to bursts, over a millisecond."""
+    """Returns how busy switch w is without group g: the shares of slots in use and of links lost to bursts, over a millisecond."""
     now, tau, total = n.clock[0], n.const[TAU], max(n.sw[w, TOTAL], 1.0)
     busy = _ewma(n.sw[w, BUSY], (n.sw[w, IN_USE] + n.sw[w, TENANT]) / total, now - n.sw[w, BUSY_SINCE], tau)
     for o in range(len(n.gi)):
@@ -274,9 +274,9 @@ def load(n, g, w):  # type: ignore[no-untyped-def]
 
 @kernel
 def rehome(n, g):  # type: ignore[no-untyped-def]
-    """Moves group g, which sends nothing now, to the switch that is less busy by more than its margin; whether it moved.
+    """Moves group g, which sends nothing now, to a switch that is less busy by more than its margin; returns whether it moved.
 
-    Its slots stay reserved at its new home. Before a single collective a server looks at its own NICs as they are, not at their average.
+    Its slots are reserved at its new home. Before a single collective a server considers the present state of its NICs, not the average.
     """
     here, best, least = n.gi[g, HOME], n.gi[g, HOME], np.inf
     for w in range(len(n.sw)):
@@ -297,7 +297,7 @@ def rehome(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def _break_cruise(n, g):  # type: ignore[no-untyped-def]
-    """Puts a cruising group where it is now inside its present repeat."""
+    """Places a cruising group at its present position inside the current repeat."""
     now = n.clock[0]
     since = now - n.gf[g, BEGAN]
     done = min(int(since / n.gf[g, EACH]), n.gi[g, REPEATS] - 1)
@@ -321,7 +321,7 @@ def _break_cruise(n, g):  # type: ignore[no-untyped-def]
 
 @part
 def _piece(n, g):  # type: ignore[no-untyped-def]
-    """How much of the bytes left flows before slots are asked for anew."""
+    """Returns the bytes that flow before slots are requested again."""
     chunk = n.gf[g, CHUNK]
     n.gf[g, PIECE] = 0.0
     if chunk > 0 and n.gf[g, LEFT] > chunk:
@@ -330,7 +330,7 @@ def _piece(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def _begin_repeat(n, g):  # type: ignore[no-untyped-def]
-    """The next repeat of a group, or all that are left at once if nobody is in its way."""
+    """Starts the next repeat of a group, or all remaining ones at once if nobody can disturb it."""
     now = n.clock[0]
     n.gi[g, TIMED_OUT] = 0
     if n.gf[g, BYTES] == 0:
@@ -361,7 +361,7 @@ def _begin_repeat(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def _try_slots(n, g):  # type: ignore[no-untyped-def]
-    """A collective asks for slots: it starts, or waits for them until its timer."""
+    """Requests slots for a collective, which starts or waits for them until its timer ends."""
     now = n.clock[0]
     if _choose(n, g):
         _hold(n, g, n.gi[g, HOLD])
@@ -374,7 +374,7 @@ def _try_slots(n, g):  # type: ignore[no-untyped-def]
 
 @part
 def _released(n, w):  # type: ignore[no-untyped-def]
-    """Slots of a switch came free: those that wait for them ask again."""
+    """Lets the groups that wait for slots of a switch request them again."""
     for g in range(len(n.gi)):
         if n.gi[g, PHASE] == WAIT and n.gi[g, HOME] == w:
             _try_slots(n, g)
@@ -382,7 +382,7 @@ def _released(n, w):  # type: ignore[no-untyped-def]
 
 @part
 def _toggle(n):  # type: ignore[no-untyped-def]
-    """The next burst begins or ends."""
+    """Begins or ends the next burst."""
     now, links = n.clock[0], n.number[LINKS]
     what = n.toggle[n.number[NEXT]]
     starts = 1 - n.on[what]
@@ -416,7 +416,7 @@ def _toggle(n):  # type: ignore[no-untyped-def]
 
 @part
 def _finished(n, g):  # type: ignore[no-untyped-def]
-    """What a group does at the end of its phase; true when its iteration is done."""
+    """Moves a group on at the end of its phase; returns true if its iteration is finished."""
     phase = n.gi[g, PHASE]
     if phase == CRUISE or (phase == DELAY and n.gf[g, BYTES] == 0):
         n.gi[g, PHASE] = IDLE
@@ -452,7 +452,7 @@ def _finished(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def start(n, g):  # type: ignore[no-untyped-def]
-    """Group g begins an iteration; its numbers stand in `gi` and `gf` already."""
+    """Starts an iteration of group g, whose numbers are already in `gi` and `gf`."""
     for o in range(len(n.gi)):
         if o != g and n.gi[o, PHASE] == CRUISE and _conflict(n, g, o):
             _break_cruise(n, o)
@@ -462,7 +462,7 @@ def start(n, g):  # type: ignore[no-untyped-def]
 
 @kernel
 def advance(n, until):  # type: ignore[no-untyped-def]
-    """Time passes until the first group ends its iteration, which is returned, or `until` (then -1)."""
+    """Advances time until the first group ends its iteration and returns it, or until `until` and returns -1."""
     groups = len(n.gi)
     while True:
         n.number[EVENTS] += 1

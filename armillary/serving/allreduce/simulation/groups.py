@@ -1,4 +1,4 @@
-"""Tensor-parallel groups on a cluster's wires, driven through `fluid`: one iteration after another, in simulated time."""
+"""Tensor-parallel groups on a cluster's wires, which run one iteration after another in simulated time through `fluid`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..collectives.wires import Wires
 from . import fluid as fl
 from .bursts import CALM, Bursts
 
-#: A technique that is due so small a part of its slots waits for more.
+#: A technique that gets less than this part of the slots that it is due waits for more.
 LEAST_SHARE = 0.125
-#: Time constant of the online view of switches and links, seconds.
+#: The time constant in seconds of the online estimate of switches and links.
 TAU_S = 1e-3
 
 
 @dataclass(frozen=True)
 class Group:
-    """One tensor-parallel group: its servers, devices in each, its home switch, and whether it decodes.
+    """One tensor-parallel group with its servers, the devices in each, its home switch, and whether it decodes.
 
-    `reserved` slots of the home are kept for it when it decodes and its path puts decoding first.
+    `reserved` slots of the home are kept for it if it decodes and its path puts decoding first.
     """
 
     servers: tuple[int, ...]
@@ -88,7 +88,7 @@ class Groups:
                 self.net.links[g, switch, k] = server * self.wires.switches + switch if switch in shared else -1
 
     def _partition(self) -> None:
-        """Equal parts of each switch's slots for the groups that have it as home."""
+        """Divides each switch's slots equally among the groups that have it as home."""
         gi, wide = self.net.gi, [g for g, group in enumerate(self.groups) if group.spans]
         jobs = np.bincount([gi[g, fl.HOME] for g in wide], minlength=self.wires.switches)
         for g in wide:
@@ -106,20 +106,20 @@ class Groups:
 
     @property
     def starved(self) -> int:
-        """Collectives, or parts of them, that found no slots and went another way."""
+        """The number of collectives, or parts of them, that found no slots and took another path."""
         return int(self.net.gi[:, fl.STARVED].sum())
 
     @property
     def moves(self) -> int:
-        """How often a group changed its switch."""
+        """The number of times that a group changed its switch."""
         return int(self.net.number[fl.MOVES])
 
     def home(self, g: int) -> int:
-        """The switch of a group now."""
+        """Returns the switch of a group now."""
         return int(self.net.gi[g, fl.HOME])
 
     def start(self, g: int, compute_s: float, nbytes: float, repeats: int) -> None:
-        """Group g begins an iteration now: `repeats` times `compute_s` seconds of compute, then an all-reduce of `nbytes`."""
+        """Starts an iteration of group g, which is `repeats` times `compute_s` seconds of compute and an all-reduce of `nbytes`."""
         gi, gf, group = self.net.gi[g], self.net.gf[g], self.groups[g]
         if gi[fl.PHASE] != fl.IDLE:
             raise InputError(f"group {g} is at work; expected it to be idle")

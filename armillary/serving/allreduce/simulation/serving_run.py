@@ -1,8 +1,8 @@
-"""Requests through prefill and decode instances, iteration by iteration, every all-reduce on the wires; and the highest rate that holds.
+"""Serves requests with prefill and decode instances, iteration by iteration with every all-reduce, and finds the highest rate that holds.
 
-A prefill instance takes waiting prompts in order, up to a budget of tokens; its first token ends the wait (TTFT). The KV then moves to
-the decode instance with the least in hand, which adds requests between iterations. Stages of a pipeline work one after the other on
-each batch; a decode instance with several keeps as many batches on the way.
+A prefill instance takes waiting prompts in order, up to a budget of tokens, and its first token ends the wait (TTFT). The KV then moves
+to the least loaded decode instance, which adds requests between iterations. The stages of a pipeline work on each batch one after the
+other, and a decode instance with several stages keeps as many batches in flight.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from .groups import Groups
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: Rates that `max_rate` tries at most.
+#: The most rates that `max_rate` tries.
 MOST_PROBES = 7
-#: Weight of the newest iteration in an instance's own view of its speed.
+#: The weight of the newest iteration in an instance's estimate of its own speed.
 NEWEST = 0.2
 
 
 @dataclass(frozen=True)
 class Served:
-    """Times of every request (NaN where it did not come so far), and what collectives took."""
+    """The times of every request, NaN for what did not happen, and the time in collectives."""
 
     ttft_s: Floats
     tpot_s: Floats
     sync_s: float
     busy_s: float
-    #: Simulated seconds, iterations, and what the network saw.
+    #: Simulated seconds, iterations, and counts from the network.
     seconds: float
     iterations: int
     most_slots: int
@@ -51,16 +51,16 @@ class Served:
 
     @property
     def sync_share(self) -> float:
-        """Seconds in collectives over seconds of iterations."""
+        """The seconds in collectives over the seconds of iterations."""
         return self.sync_s / self.busy_s if self.busy_s else 0.0
 
     def attained(self, slo: Slo) -> float:
-        """Share of the requests that met both bounds."""
+        """Returns the share of the requests that met both bounds."""
         with np.errstate(invalid="ignore"):
             return float(np.mean((self.ttft_s <= slo.ttft_s) & (self.tpot_s <= slo.tpot_s)))
 
     def p90(self) -> tuple[float, float]:
-        """(TTFT, TPOT) at the 90th percentile; infinite where more than a tenth never came."""
+        """Returns (TTFT, TPOT) at the 90th percentile; infinite if more than a tenth never came."""
         return tuple(float(np.quantile(np.where(np.isnan(x), np.inf, x), 0.9, method="higher")) for x in (self.ttft_s, self.tpot_s))  # type: ignore[return-value]
 
 
@@ -80,7 +80,7 @@ class _Batch:
 
 @dataclass
 class _Stage:
-    """A group, what it works on, and what waits for it."""
+    """A group, the batch that it works on, and the batches that wait for it."""
 
     group: int
     batch: _Batch | None = None
@@ -90,7 +90,7 @@ class _Stage:
 
 @dataclass
 class _Cohort:
-    """Requests that decode together: how many iterations they did, and after which of them each one ends."""
+    """Requests that decode together, with the iterations done and the iteration after which each one ends."""
 
     at: _Instance
     done: int = 0
@@ -109,13 +109,13 @@ class _Instance:
     stages: list[_Stage]
     decode: bool
     waiting: deque[int] = field(default_factory=deque)
-    #: Tokens that wait or run; for decoding, KV that is taken or promised.
+    #: The tokens that wait or run, or for decoding the KV that is taken or promised.
     tokens: int = 0
-    #: Tokens of KV in all, and those not yet taken.
+    #: All tokens of KV, and those not yet taken.
     capacity: int = 0
     room: int = 0
     cohorts: list[_Cohort] = field(default_factory=list)
-    #: Seconds per token (prefill) or per iteration (decode), as seen lately.
+    #: The recent seconds per token (prefill) or per iteration (decode).
     pace_s: float = 0.0
     repeats: int = 1
 
@@ -209,7 +209,7 @@ class Run:
         self._enter(_Batch(at, taken, compute / at.what.pp, tokens * at.cost.token_bytes, tokens, self._send_s(at, tokens), since=now), now)
 
     def _send_s(self, at: _Instance, tokens: int) -> float:
-        """Seconds of handing activations to the next stage."""
+        """Returns the seconds to send activations to the next stage."""
         if at.what.pp == 1:
             return 0.0
         here, there = at.what.stages[0].servers, at.what.stages[1].servers
@@ -279,7 +279,7 @@ class Run:
                 return
 
     def _decode(self, cohort: _Cohort, now: float) -> None:
-        """Takes in requests that fit and starts the next iteration of a cohort."""
+        """Admits requests that fit and starts the next iteration of a cohort."""
         at = cohort.at
         share = -(-MOST_SEQUENCES // len(at.cohorts))
         while at.waiting and len(cohort.ends) < share:
@@ -321,7 +321,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """The highest rate that holds, the run at the case's own rate, and every (rate, share that met the bounds) tried."""
+    """The highest rate that holds, the run at the case's own rate, and every (rate, share that met the bounds) that was tried."""
 
     rate: float
     at_rate: Served
@@ -349,10 +349,10 @@ def serve(
 
 
 def max_rate(attempt: Callable[[float, bool], Served], slo: Slo, own: float, guess: float, bound: float) -> Found:
-    """Bisection on the rate of requests: at most `MOST_PROBES` runs, the first at the case's `own` rate, the next two about a `guess`.
+    """Bisects the rate of requests in at most `MOST_PROBES` runs, the first at the case's `own` rate and the next two around a `guess`.
 
-    `attempt(rate, whole)` runs the work at a rate; `whole` runs are not cut short. `bound` is a rate that cannot hold. The answer is the
-    highest rate tried at which the bounds were met; 0 where none was.
+    `attempt(rate, whole)` runs the work at a rate; `whole` runs are not cut short. `bound` is a rate that cannot hold. Returns the highest
+    rate tried at which the bounds were met, or 0 if there was none.
     """
     first = attempt(own, True)
     probes = [(own, first.attained(slo))]

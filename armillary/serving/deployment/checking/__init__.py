@@ -1,1 +1,1 @@
-"""Whether it is right: checks on the files, settings read back from them, a smoke test and a load on a running service."""
+"""Checks of the rendered files, settings read back from them, and a smoke test and a benchmark of a running service."""

@@ -18,32 +18,14 @@ from armillary.streams import stream
 from .client import Client
 
 _WORDS = [
-    "time",
-    "wave",
-    "node",
-    "core",
-    "rank",
-    "link",
-    "file",
-    "task",
-    "page",
-    "lock",
-    "heap",
-    "tree",
-    "byte",
-    "word",
-    "loop",
-    "path",
-    "gate",
-    "bank",
-    "ring",
-    "star",
-]
+    "time", "wave", "node", "core", "rank", "link", "file", "task", "page", "lock", "heap", "tree", "byte", "word", "loop", "path",
+    "gate", "bank", "ring", "star",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Load:
-    """What to ask: `requests` at `rate` a second (infinite: all at once), prompts of so many characters, outputs of so many tokens."""
+    """The load: `requests` at `rate` per second (infinite: all at once), with `prompt` characters and `output` tokens each."""
 
     requests: int = 64
     rate: float = 8.0
@@ -52,19 +34,19 @@ class Load:
     seed: int = 0
 
     def check(self) -> None:
-        """Raises InputError for a load that is none."""
+        """Raises InputError for a load that makes no sense."""
         if not (1 <= self.requests <= 100_000 and self.rate > 0 and 1 <= self.prompt <= 1_000_000 and 1 <= self.output <= 1_000_000):
             raise InputError("load: expected 1 to 100,000 requests, a positive rate, and prompts and outputs of 1 to 1,000,000")
 
     def arrivals(self) -> np.ndarray:
-        """Seconds at which the requests are sent."""
+        """Returns the seconds at which the requests are sent."""
         if np.isinf(self.rate):
             return np.zeros(self.requests)
         gaps = stream(self.seed, "bench", "arrivals").exponential(1 / self.rate, self.requests)
         return np.asarray(np.cumsum(gaps) - gaps[0])
 
     def prompts(self) -> list[str]:
-        """A text for each request; no two begin alike, so that no prefix cache helps."""
+        """Returns one text per request. All texts begin differently, so that no prefix cache helps."""
         rng = stream(self.seed, "bench", "prompts")
         out = []
         for i in range(self.requests):
@@ -84,7 +66,7 @@ class _Heard:
 
 
 def bench(url: str, load: Load, *, key: str | None = None, model: str | None = None, timeout_s: float = 300.0) -> dict[str, Any]:
-    """Sends the load and gives vLLM's record: seconds in the lists, milliseconds in the means."""
+    """Sends the load and returns vLLM's record, with seconds in the lists and milliseconds in the means."""
     load.check()
     client = Client(url, key, timeout_s)
     if model is None:
@@ -108,13 +90,9 @@ def bench(url: str, load: Load, *, key: str | None = None, model: str | None = N
 
 def _listen(client: Client, model: str, prompt: str, output: int, one: _Heard) -> None:
     body = {
-        "model": model,
-        "prompt": prompt,
-        "max_tokens": output,
-        "temperature": 0,
-        "ignore_eos": True,
+        "model": model, "prompt": prompt, "max_tokens": output, "temperature": 0, "ignore_eos": True,
         "stream_options": {"include_usage": True},
-    }
+    }  # fmt: skip
     one.start = last = time.perf_counter()
     gaps: list[float] = []
     try:
@@ -156,7 +134,7 @@ def _record(heard: list[_Heard], load: Load, model: str, seconds: float, begin: 
 
 
 def summary(record: dict[str, Any]) -> str:
-    """The record in a few lines."""
+    """Returns the record in a few lines."""
     lines = [f"{record['completed']} of {record['num_prompts']} requests in {record['duration']:.2f} s; measured"]
     lines.append(
         f"{record['request_throughput']:.2f} requests/s, {record['output_throughput']:.0f} output tokens/s, "

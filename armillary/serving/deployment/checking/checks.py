@@ -1,4 +1,4 @@
-"""Is what was rendered sound? Schemas, shells, and what must agree between files, each a named check."""
+"""Are the rendered files sound? Named checks cover schemas, shell syntax, and what must agree between files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RELEASES = ("1.27", "1.31", "1.34")
 
 @dataclass(frozen=True)
 class Checked:
-    """One check on one file (or on all of them together). `passed` None: not made, and why."""
+    """One check on one file, or on all files together. `passed` is None if the check was not made, and `said` gives the reason."""
 
     what: str
     where: str
@@ -37,7 +37,7 @@ class Checked:
 
 
 def check(files: Mapping[str, str], target: str, *, rendered: bool = True) -> list[Checked]:
-    """Every check that applies to a target's files; `rendered=False` for files that a person wrote."""
+    """Makes every check that applies to a target's files; `rendered=False` is for files that a person wrote."""
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     out = []
@@ -61,7 +61,7 @@ def check(files: Mapping[str, str], target: str, *, rendered: bool = True) -> li
 
 
 def check_folder(folder: Path) -> dict[str, list[Checked]]:
-    """The checks of every target's folder inside `folder`, or of `folder` itself where its name is a target's."""
+    """Checks every target's folder inside `folder`, or `folder` itself if it has the name of a target."""
     if not folder.is_dir():
         raise InputError("no such folder", where=str(folder))
     found = [folder] if folder.name in TARGETS else sorted(p for p in folder.iterdir() if p.is_dir() and p.name in TARGETS)
@@ -84,13 +84,13 @@ def check_folder(folder: Path) -> dict[str, list[Checked]]:
 
 
 def share(checks: list[Checked]) -> float:
-    """The share of the checks that were made and passed."""
+    """Returns the share of passed checks among those that were made."""
     made = [c for c in checks if c.passed is not None]
     return sum(bool(c.passed) for c in made) / len(made) if made else 0.0
 
 
 def no_secret(name: str, text: str) -> Checked:
-    """No value of the environment that is called a secret, and no word that looks like one (hashes of what was rendered apart)."""
+    """Checks that no secret of the environment and no word that looks like one is in the text, apart from the renderer's hashes."""
     for variable, value in os.environ.items():
         if len(value) >= 8 and re.search(r"TOKEN|SECRET|PASSWORD|API_?KEY", variable) and value in text:
             return Checked("no secret", name, False, f"holds the value of ${variable}")
@@ -102,26 +102,29 @@ def no_secret(name: str, text: str) -> Checked:
 
 
 def _shell(name: str, text: str) -> list[Checked]:
-    said = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
-    out = [Checked("bash -n", name, said.returncode == 0, one_line(said.stderr, 160))]
+    out = [Checked("bash -n", name, *_said(text, "bash", "-n"))]
     program = shellcheck()
     if program is None:
         return [*out, Checked("shellcheck", name, None, "shellcheck is not installed")]
-    found = subprocess.run(
-        [program, "--severity=warning", "--format=gcc", "-"], input=text, capture_output=True, text=True, timeout=60
-    )  # fmt: skip
-    return [*out, Checked("shellcheck", name, found.returncode == 0, one_line(found.stdout, 160))]
+    return [*out, Checked("shellcheck", name, *_said(text, program, "--severity=warning", "--format=gcc", "-"))]
+
+
+@functools.lru_cache(maxsize=256)
+def _said(text: str, *command: str) -> tuple[bool, str]:
+    """Returns whether a program accepts a script, and what it says about it; equal scripts are checked once."""
+    run = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    return run.returncode == 0, one_line(run.stdout, 160)
 
 
 @functools.cache
 def shellcheck() -> str | None:
-    """The path of shellcheck, if it is here."""
+    """Returns the path of shellcheck, if it is here."""
     beside = Path(sys.executable).with_name("shellcheck")
     return str(beside) if beside.exists() else shutil.which("shellcheck")
 
 
 def manifests(files: Mapping[str, str], target: str) -> dict[str, dict[str, Any]]:
-    """The Kubernetes objects of a target's files, charts rendered with their values."""
+    """Returns the Kubernetes objects in a target's files; charts are rendered with their values."""
     if target == "kubernetes":
         return {name: _one(text, name) for name, text in files.items() if name.endswith(".yaml")}
     values = _one(files.get("values.yaml", "{}"), "values.yaml")
@@ -161,7 +164,7 @@ def _kubernetes(files: Mapping[str, str], target: str) -> Iterator[Checked]:
             try:
                 kubernetes_validate.validate(thing, release, strict=True)
                 yield Checked(f"Kubernetes {release}", name, True)
-            except Exception as problem:  # the package has several kinds, and passes on those of jsonschema
+            except Exception as problem:  # the package raises several kinds, and passes on those of jsonschema
                 yield Checked(f"Kubernetes {release}", name, False, one_line(str(getattr(problem, "message", problem)), 160))
     yield from _agree(list(things.values()), target)
     if target == "helm":
@@ -169,7 +172,7 @@ def _kubernetes(files: Mapping[str, str], target: str) -> Iterator[Checked]:
 
 
 def _agree(things: list[dict[str, Any]], target: str) -> Iterator[Checked]:
-    """What must be the same in several places: selectors and labels, ports, names of claims and maps."""
+    """Checks what must be the same in several places: selectors and labels, ports, names of claims and maps."""
     pods: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     try:
         for thing in things:
@@ -255,7 +258,7 @@ def _compose(files: Mapping[str, str]) -> Iterator[Checked]:
 
 
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-#: The part of the Compose Specification that rendered files may use, closed: a key that is not here is a fault.
+#: The part of the Compose Specification that rendered files may use; any other key is a fault.
 COMPOSE: dict[str, Any] = {
     "type": "object", "additionalProperties": False, "required": ["name", "services"],
     "properties": {

@@ -1,4 +1,4 @@
-"""A small client of OpenAI's protocol, on the standard library alone: what the smoke test and the benchmark ask with."""
+"""A small client of OpenAI's protocol, which needs the standard library alone; the smoke test and the benchmark use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from armillary.errors import InputError, one_line
 
-#: The longest answer, and the longest line of a stream, that are read, bytes.
+#: The longest answer and the longest line of a stream that are read, in bytes.
 MOST_BYTES = 64 << 20
 
 
@@ -26,7 +26,7 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """The body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Client:
-    """Where an endpoint is (`http://host:port`, with or without `/v1`), and the key to it."""
+    """The address of an endpoint (`http://host:port`, with or without `/v1`), and its key."""
 
     url: str
     key: str | None = None
@@ -68,12 +68,12 @@ class Client:
         return line.getresponse()
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> Reply:
-        """One request (GET without a body, POST with one) and its answer; OSError or HTTPException where none comes."""
+        """Sends a request (GET without a body, POST with one) and returns the reply; raises OSError or HTTPException if none comes."""
         with self._open("GET" if body is None else "POST", path, body, self.key if key is None else key) as reply:
             return Reply(reply.status, reply.read(MOST_BYTES).decode("utf-8", "replace"))
 
     def stream(self, path: str, body: Mapping[str, Any]) -> Iterator[tuple[float, dict[str, Any]]]:
-        """The events of a streamed answer, each with the time it came (`time.perf_counter`); ends with [DONE], else ConnectionError."""
+        """Yields the events of a streamed answer, each with its `time.perf_counter`; raises ConnectionError if it ends without [DONE]."""
         with self._open("POST", path, {**body, "stream": True}, self.key) as reply:
             if reply.status != 200:
                 raise ConnectionError(f"status {reply.status}: {one_line(reply.read(2000).decode('utf-8', 'replace'), 200)}")

@@ -1,7 +1,7 @@
-"""Does the output hold what the description says? Each setting is looked for in the words of the rendered files, read back.
+"""Do the rendered files hold what the description says? Each setting is searched for in the words of the files.
 
-This shares no code with the renderers: YAML and shell are taken apart into words again, a script inside a word too, and the platform's
-own form of a setting (`--gpus-per-node=4`, `nvidia.com/gpu: "4"`) is looked for. A setting that a platform has no notion of is not asked.
+This module shares no code with the renderers. It splits YAML and shell into words, including scripts inside a word, and searches for the
+platform's own form of a setting (`--gpus-per-node=4`, `nvidia.com/gpu: "4"`). A setting that a platform does not know is not counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Found:
 
 
 class _Words:
-    """The words of a target's files. Values of mappings also stand as `key=value`."""
+    """The words of a target's files. Values of mappings also appear as `key=value`."""
 
     def __init__(self, files: Mapping[str, str], target: str) -> None:
         self.list: list[str] = []
@@ -82,24 +82,24 @@ class _Words:
                 self._shell(word)
 
     def has(self, *run: str) -> bool:
-        """Whether these words follow each other."""
+        """Returns whether these words follow each other."""
         if len(run) == 1:
             return run[0] in self.set
         return any(self.list[i : i + len(run)] == list(run) for i, word in enumerate(self.list) if word == run[0])
 
     def option(self, name: str, value: str) -> bool:
-        """`--name value` or `--name=value`; in YAML the words of a list stand apart with their key between."""
+        """Returns whether `--name value` or `--name=value` is there; in YAML the key of a list stands between its words."""
         if f"{name}={value}" in self.set or self.has(name, value):
             return True
         return any(word == name and value in self.list[i + 1 : i + 4] for i, word in enumerate(self.list))
 
     def inside(self, text: str) -> bool:
-        """Whether a word contains this."""
+        """Returns whether a word contains this text."""
         return any(text in word for word in self.set)
 
 
 def honoured(service: Service, files: Mapping[str, str], target: str) -> list[Found]:
-    """Every setting of the description that has a meaning on the target, and whether the files hold it."""
+    """Returns every setting of the description that has a meaning on the target, and whether the files hold it."""
     try:
         words = _Words(files, target)
     except InputError:
@@ -108,7 +108,7 @@ def honoured(service: Service, files: Mapping[str, str], target: str) -> list[Fo
 
 
 def share(found: list[Found]) -> float:
-    """The share of settings that are held."""
+    """Returns the share of settings that are held."""
     return sum(f.held for f in found) / len(found) if found else 0.0
 
 
@@ -204,7 +204,7 @@ def _places(s: Service, target: str, w: _Words) -> Iterator[tuple[str, bool]]:
         )
         yield "cache", w.inside(where)
     host = target in (*_HPC, "bare")
-    # On hosts the port is the first free one from the description's on, and the engine gets that.
+    # On hosts the engine gets the first free port, counted from the description's.
     free = host and w.inside(f"free_port {net.port}") and w.option("--port", "$PORT")
     yield "network.port", free or w.option("--port", str(net.port))
     if target in _KUBE:

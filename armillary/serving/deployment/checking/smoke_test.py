@@ -1,19 +1,19 @@
-"""Does an OpenAI-compatible endpoint really answer? A dozen requests that a working one serves, and some that it must refuse."""
+"""Does an OpenAI-compatible endpoint really answer? The test sends a dozen requests that it must serve and some that it must refuse."""
 
 from __future__ import annotations
 
 import http.client
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from armillary.errors import InputError, one_line
+from armillary.errors import one_line
+from armillary.timing import Stopwatch
 
 from ..endpoint.prometheus import parse
 from .client import Client, Reply
 
-#: What engines call the count of tokens that they gave out.
+#: The names under which engines count the tokens that they generated.
 COUNTERS = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
 _PROMPT = "The quick brown fox"
 _GREEDY = {"temperature": 0, "seed": 7, "max_tokens": 16}
@@ -38,11 +38,11 @@ class Smoke:
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
+        """Whether every check passed."""
         return all(check.passed for check in self.checks)
 
     def text(self) -> str:
-        """A line for each check."""
+        """Returns one line per check."""
         lines = [f"{'ok  ' if c.passed else 'FAIL'}  {c.name:<12} {c.seconds:7.3f} s  {c.said}" for c in self.checks]
         return "\n".join([*lines, f"{sum(c.passed for c in self.checks)} of {len(self.checks)} checks passed"])
 
@@ -52,7 +52,7 @@ class _Wrong(Exception):
 
 
 def smoke(url: str, *, key: str | None = None, model: str | None = None, concurrent: int = 16, timeout_s: float = 120.0) -> Smoke:
-    """Asks the endpoint at `url`. Never raises for what the endpoint does; InputError for a URL that is none."""
+    """Tests the endpoint at `url`. It never raises for what the endpoint does, but raises InputError for a malformed URL."""
     client = Client(url, key, timeout_s)
     client._parts()
     run = _Run(client, model, concurrent)
@@ -70,15 +70,14 @@ class _Run:
             self.oversize, self.nonsense, self.metrics,
         ]  # fmt: skip
         for check in checks:
-            start = time.perf_counter()
-            try:
-                said, passed = check(), True
-            except (_Wrong, OSError, http.client.HTTPException, ValueError, KeyError, TypeError, IndexError) as problem:
-                said, passed = (
-                    one_line(f"{type(problem).__name__}: {problem}" if not isinstance(problem, _Wrong) else str(problem), 160),
-                    False,
-                )
-            yield Check(check.__name__.replace("_", " "), passed, said, time.perf_counter() - start)
+            with Stopwatch() as watch:
+                try:
+                    said, passed = check(), True
+                except _Wrong as problem:
+                    said, passed = one_line(str(problem), 160), False
+                except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, IndexError) as problem:
+                    said, passed = one_line(f"{type(problem).__name__}: {problem}", 160), False
+            yield Check(check.__name__.replace("_", " "), passed, said, watch.seconds)
 
     def health(self) -> str:
         reply = self.client.ask("/health")
@@ -118,7 +117,7 @@ class _Run:
         parts = "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
         if parts != whole:
             raise _Wrong(f"streamed {parts!r}, but {whole!r} in one piece")
-        return f"{reply.json['usage']['completion_tokens']} tokens, streamed and not"
+        return f"{reply.json['usage']['completion_tokens']} tokens, the same with and without streaming"
 
     def parallel(self) -> str:
         with ThreadPoolExecutor(self.concurrent) as pool:
@@ -128,7 +127,7 @@ class _Run:
     def wrong_key(self) -> str:
         reply = self.client.ask("/v1/models", key="not-the-key")
         if self.client.key is None and reply.status == 200:
-            return "no key asked for: open to whoever reaches it"
+            return "no key is required, so the endpoint serves whoever reaches it"
         _refused(reply, 401)
         return "401"
 
@@ -152,7 +151,7 @@ class _Run:
         if after is None or self.before is None:
             raise _Wrong(f"/metrics has none of {', '.join(COUNTERS)}")
         if after <= self.before:
-            raise _Wrong(f"tokens given out stayed at {after:g}")
+            raise _Wrong(f"the count of generated tokens stayed at {after:g}")
         return f"{after - self.before:g} tokens more"
 
     def _counted(self) -> float | None:
@@ -178,19 +177,3 @@ def _refused(reply: Reply, *statuses: int) -> None:
         raise _Wrong(f"status {reply.status}; expected {' or '.join(map(str, statuses))}")
     if not (isinstance(reply.json, dict) and isinstance(reply.json.get("error"), dict) and reply.json["error"].get("message")):
         raise _Wrong(f"status {reply.status}, but no OpenAI error object: {one_line(reply.text, 100)}")
-
-
-def wait_until_healthy(url: str, within_s: float, *, alive: Callable[[], bool] = lambda: True) -> float:
-    """Seconds until /health gives 200; InputError when `alive` turns false or the time is over."""
-    start = time.perf_counter()
-    client = Client(url, timeout_s=min(5.0, within_s))
-    while time.perf_counter() - start < within_s:
-        try:
-            if client.ask("/health").status == 200:
-                return time.perf_counter() - start
-        except (OSError, http.client.HTTPException):
-            pass
-        if not alive():
-            raise InputError("what was started ended before it was healthy", where=url)
-        time.sleep(0.02)
-    raise InputError(f"not healthy within {within_s:g} s", where=url)

@@ -1,1 +1,1 @@
-"""The description of a service: its schema, the files that it is read from, and the command lines that it is understood from."""
+"""The description of a service: its schema, and the files and command lines from which it can be read."""

@@ -1,4 +1,4 @@
-"""Descriptions from what people already have: a `vllm serve` or `docker run` line, and a Compose file (a subset)."""
+"""Reads descriptions from what people already have: a `vllm serve` or `docker run` line, or a Compose file (a subset)."""
 
 from __future__ import annotations
 
@@ -13,40 +13,17 @@ from armillary.errors import InputError, one_line
 from .service import Service
 
 _IMAGES = {"vllm": "docker.io/vllm/vllm-openai:v0.11.0"}
-#: Options of `docker run` and `podman run` that take a value and change nothing that a description says.
+#: Options of `docker run` and `podman run` that take a value and have no counterpart in a description.
 _IGNORED = {
-    "--restart",
-    "--runtime",
-    "--network",
-    "--net",
-    "--ipc",
-    "--ulimit",
-    "--log-driver",
-    "--log-opt",
-    "--pull",
-    "--hostname",
-    "-h",
-    "-w",
-    "--workdir",
-    "--security-opt",
-    "--userns",
-    "--group-add",
-    "--label",
-    "-l",
-    "--cap-add",
-    "--cap-drop",
-}
+    "--restart", "--runtime", "--network", "--net", "--ipc", "--ulimit", "--log-driver", "--log-opt", "--pull", "--hostname", "-h", "-w",
+    "--workdir", "--security-opt", "--userns", "--group-add", "--label", "-l", "--cap-add", "--cap-drop",
+}  # fmt: skip
 _FLAGS = {"-d", "--detach", "--rm", "-i", "-t", "-it", "-ti", "--init", "--privileged", "--interactive", "--tty"}
-_SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "--tp-size": "--tensor-parallel-size",
-    "--tp": "--tensor-parallel-size",
-}
+_SHORT = {"-pp": "--pipeline-parallel-size"} | dict.fromkeys(("-tp", "--tp", "--tp-size"), "--tensor-parallel-size")
 
 
 def from_command(text: str, where: str = "command") -> Service:
-    """A description from the first `vllm serve`, `docker run` or `podman run` line of a text."""
+    """Returns a description from the first `vllm serve`, `docker run` or `podman run` line of a text."""
     joined = re.sub(r"\\\r?\n", " ", text)
     for line in joined.splitlines():
         try:
@@ -74,7 +51,7 @@ def _slug(text: str) -> str:
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str | bool]]:
-    """(option, value) of an engine's command; True for an option without one, ("", word) for a word that is none."""
+    """Yields the (option, value) pairs of an engine's command: True for an option without a value, ("", word) for a plain word."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -105,7 +82,7 @@ def _whole(option: str, value: str | bool, where: str) -> int:
 
 
 def _engine(words: Sequence[str], where: str) -> dict[str, Any]:
-    """What a command of vLLM says (also in the shape in which its image takes it: options alone)."""
+    """Returns the settings in a vLLM command, which may consist of options alone, as vLLM's image takes them."""
     content: dict[str, Any] = {"engine": "vllm", "engine_args": {}, "network": {}, "parallel": {}}
     model = revision = None
     for option, value in _options(words[2:] if list(words[:2]) == ["vllm", "serve"] else words):
@@ -121,7 +98,7 @@ def _engine(words: Sequence[str], where: str) -> dict[str, Any]:
             revision = value
         elif option == "--api-key":
             if not isinstance(value, str) or not value.startswith("$"):
-                raise InputError("--api-key: a key in a command line is no secret; give $VARIABLE, and name the secret", where=where)
+                raise InputError("--api-key: a key in a command line is no secret; give $VARIABLE, which names the secret", where=where)
             content["auth"] = {"api_key_secret": _slug(value.strip("${}"))}
         elif option not in ("--host", "--served-model-name", "--distributed-executor-backend"):
             content["engine_args"][option.lstrip("-")] = _value(value)
@@ -143,7 +120,7 @@ def _model(model: str, revision: Any) -> dict[str, Any]:
 
 
 def _container(words: Sequence[str], where: str) -> dict[str, Any]:
-    """What a `docker run` line says."""
+    """Returns the settings in a `docker run` line."""
     env: dict[str, str] = {}
     secrets: dict[str, str] = {}
     more: dict[str, Any] = {}
@@ -171,7 +148,7 @@ def _container(words: Sequence[str], where: str) -> dict[str, Any]:
             if folder.startswith("/"):
                 more["cache"] = {"local": {"host_path": folder}}
             else:
-                warnings.warn(f"{where}: volume {one_line(value, 60)}: not an absolute path, left out", stacklevel=2)
+                warnings.warn(f"{where}: volume {one_line(value, 60)} is not an absolute path and was left out", stacklevel=2)
         elif option == "--name":
             more["name"] = _slug(value)
         elif option == "--shm-size":
@@ -210,7 +187,7 @@ def _container(words: Sequence[str], where: str) -> dict[str, Any]:
 
 
 def from_compose(content: dict[str, Any], where: str) -> Service:
-    """A description from a Compose file: the service that runs vLLM is the engine, the others are its parts."""
+    """Returns a description from a Compose file: the service that runs vLLM is the engine, the others are its parts."""
     services = content["services"]
     engine = [name for name, one in services.items() if isinstance(one, dict) and "vllm" in str(one.get("image", ""))]
     if len(engine) != 1:

@@ -1,4 +1,4 @@
-"""Descriptions from files: TOML, YAML and JSON, built-in ones by name."""
+"""Reads descriptions from TOML, YAML and JSON files, and built-in ones by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_BYTES = 4 << 20
 
 
 def built_in() -> list[str]:
-    """The names of the descriptions that come with the package."""
+    """Returns the names of the descriptions that come with the package."""
     return sorted(path.name.removesuffix(".toml") for path in FOLDER.glob("*.toml"))
 
 
 def text_of(path: str | Path) -> tuple[str, str]:
-    """(where, text) of a file or of a built-in description; a text that is a built-in name means that, a `Path` always a file."""
+    """Returns (where, text) of a description. A string may name a built-in one; a `Path` is always a file."""
     if isinstance(path, str) and path in built_in():
         return path, (FOLDER / f"{path}.toml").read_text(encoding="utf-8")
     if not Path(path).exists():
@@ -30,7 +30,7 @@ def text_of(path: str | Path) -> tuple[str, str]:
 
 
 def read(path: str | Path) -> Service:
-    """A description from a file, whose kind its suffix tells, or a built-in one by its name."""
+    """Returns a description from a file, whose format follows from its suffix, or a built-in one by its name."""
     where, text = text_of(path)
     suffix = Path(where).suffix.lower()
     if suffix in (".yaml", ".yml"):

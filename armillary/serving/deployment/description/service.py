@@ -1,6 +1,6 @@
-"""A GenAI service in one description: what it runs, what it needs, where its weights live, who may reach it.
+"""The description of a GenAI service: what it runs, what it needs, where its weights are stored, and who may reach it.
 
-What differs between platforms (flags of a runtime, storage, exposure, lifetime) is not in it: each target derives that.
+It does not contain what differs between platforms (flags of a runtime, storage, exposure, lifetime), because each target derives that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Strict(BaseModel):
 
 
 def looks_secret(value: str) -> bool:
-    """Whether a literal looks like a token: a known beginning, or long, without spaces and as mixed as random characters are."""
+    """Returns whether a literal looks like a token: it has a known prefix, or is long, without spaces, and of high entropy."""
     if _TOKENS.match(value):
         return True
     value = value.rstrip("=")
@@ -82,7 +82,7 @@ def _check_image(value: str) -> str:
     if found is None:
         raise ValueError(f"found {value[:80]!r}; expected registry/name:tag or registry/name@sha256:…")
     if found["tag"] is None and found["digest"] is None:
-        raise ValueError(f"found {value[:80]!r}, without tag or digest: it would change under you; expected :tag or @sha256:…")
+        raise ValueError(f"found {value[:80]!r}, without tag or digest, so that it could change unnoticed; expected :tag or @sha256:…")
     return value
 
 
@@ -93,14 +93,14 @@ def _check_path(value: str | None) -> str | None:
 
 
 class Secret(_Strict):
-    """A secret's name and the key in it; never its value."""
+    """A secret's name and the key in it, but never its value."""
 
     name: str
     key: str
 
     @classmethod
     def of(cls, text: str) -> Secret:
-        """From `name` or `name:key`."""
+        """Parses `name` or `name:key`."""
         found = _SECRET.fullmatch(text)
         if found is None:
             raise InputError(f"secret: found {one_line(text, 60)!r}; expected name or name:key")
@@ -108,7 +108,7 @@ class Secret(_Strict):
 
 
 class ModelSource(_Strict):
-    """The weights: where they come from (`built-in` needs none), which, and how many bytes."""
+    """The source of the weights (`built-in` needs none), their identifier, and their size in bytes."""
 
     source: Literal["path", "hf", "s3", "built-in"]
     id: Text
@@ -149,7 +149,7 @@ class Parallel(_Strict):
 
 
 class Resources(_Strict):
-    """What one node must have."""
+    """The resources that one node must have."""
 
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 1
     gpu: Literal["nvidia", "amd", "intel"] = "nvidia"
@@ -159,7 +159,7 @@ class Resources(_Strict):
 
 
 class KubernetesCache(_Strict):
-    """Weights on Kubernetes: a persistent volume claim, or a path of the node."""
+    """The place of the weights on Kubernetes: a persistent volume claim, or a path on the node."""
 
     pvc: str | None = None
     host_path: str | None = None
@@ -182,7 +182,7 @@ class KubernetesCache(_Strict):
 
 
 class FolderCache(_Strict):
-    """Weights in a folder: on a parallel file system (`lustre`) that all nodes see, or on each host's own disk (`host_path`)."""
+    """The folder of the weights, on a parallel file system that all nodes see (`lustre`) or on each host's own disk (`host_path`)."""
 
     lustre: str | None = None
     host_path: str | None = None
@@ -202,7 +202,7 @@ class FolderCache(_Strict):
 
 
 class Cache(_Strict):
-    """Where weights live on each kind of platform."""
+    """The place of the weights on each kind of platform."""
 
     kubernetes: KubernetesCache = KubernetesCache()
     hpc: FolderCache = FolderCache(lustre="/scratch/models")
@@ -210,7 +210,7 @@ class Cache(_Strict):
 
 
 class Network(_Strict):
-    """The port, and who reaches it: the cluster, the world through an ingress, one person through a tunnel, or a login node."""
+    """The port, and who can reach it: the cluster, the world through an ingress, one person through a tunnel, or a login node."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
     host: str | None = None
@@ -229,7 +229,7 @@ class Network(_Strict):
 
 
 class Auth(_Strict):
-    """The secret that holds the API key; None: whoever reaches the service is served."""
+    """The secret that holds the API key; with None, whoever reaches the service is served."""
 
     api_key_secret: str | None = None
 
@@ -240,7 +240,7 @@ class Auth(_Strict):
 
 
 class Health(_Strict):
-    """Where to ask whether it serves, and how long weights may load."""
+    """The path that tells whether the service is healthy, how often it is asked, and how long the weights may take to load."""
 
     path: Annotated[str, Field(pattern=r"^/[-./\w]*$")] = "/health"
     start_s: Annotated[int, Field(ge=1, le=86400)] = 600
@@ -248,7 +248,7 @@ class Health(_Strict):
 
 
 class Scale(_Strict):
-    """Replicas, and by what their number follows the load: `cpu`, or a metric that the cluster's adapter serves."""
+    """The number of replicas, and the metric by which it follows the load: `cpu`, or one that the cluster's metrics adapter serves."""
 
     min: Annotated[int, Field(ge=1, le=10_000)] = 1
     max: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -263,7 +263,7 @@ class Scale(_Strict):
 
 
 class Hpc(_Strict):
-    """What a batch system wants: partition, account, the partition's limit; `runtime = "host"` runs the engine without a container."""
+    """The settings of a batch system: partition, account, the partition's time limit; `runtime = "host"` uses no container."""
 
     partition: Annotated[str, Field(pattern=r"^[-.\w]+$")] | None = None
     account: Annotated[str, Field(pattern=r"^[-.\w]+$")] | None = None
@@ -274,7 +274,7 @@ class Hpc(_Strict):
 
 
 class Part(_Strict):
-    """Something beside the engine: a vector store, a user interface, an object store. `@url(name)` in env is another part's address."""
+    """A service beside the engine, such as a vector store or a user interface. `@url(name)` in env becomes another part's address."""
 
     name: Name
     image: str
@@ -282,7 +282,7 @@ class Part(_Strict):
     command: list[Text]
     env: dict[str, str] = {}
     secrets: dict[str, str] = {}
-    data: str | None = None  # a folder inside it that must outlive it
+    data: str | None = None  # a folder in the container that must outlive it
     data_gib: Annotated[int, Field(ge=1, le=1 << 20)] = 10
 
     _env = field_validator("env")(_check_env)
@@ -292,7 +292,7 @@ class Part(_Strict):
 
 
 class Service(_Strict):
-    """One description; `read` takes it from a file, `render` makes the files of a platform."""
+    """One description. `read` reads it from a file, and `render` makes the files of a platform."""
 
     name: Name
     engine: Literal["vllm", "sglang", "llama-cpp", "armillary"]
@@ -331,7 +331,7 @@ class Service(_Strict):
             if not _OPTION.fullmatch(option):
                 raise ValueError(f"found the option {option[:60]!r}; expected its name without dashes in front")
             if option in ("host", "port", "api-key", "tensor-parallel-size", "pipeline-parallel-size", "served-model-name", "model"):
-                raise ValueError(f"{option}: derived from the description; leave it out")
+                raise ValueError(f"{option}: it is derived from the description; leave it out")
             if isinstance(given, str) and looks_secret(given):
                 raise ValueError(f"{option}: looks like a secret; name one under secrets instead of writing it here")
         return value
@@ -343,10 +343,10 @@ class Service(_Strict):
                 raise ValueError(f"name: found {name[:60]!r}; expected lower-case letters, digits and -, beginning with a letter")
         names = [self.name, *(p.name for p in self.parts)]
         if len(set(names)) < len(names):
-            raise ValueError("parts: two have one name, or the service's own")
+            raise ValueError("parts: two parts have the same name, or one has that of the service")
         ports = [self.network.port, *(p.port for p in self.parts)]
         if len(set(ports)) < len(ports):
-            raise ValueError("parts: two have one port; on one node they would meet")
+            raise ValueError("parts: two parts have the same port, or one has that of the service, and they may share a node")
         if self.image_pull_secret is not None and (looks_secret(self.image_pull_secret) or not _HOST.fullmatch(self.image_pull_secret)):
             raise ValueError("image_pull_secret: expected the name of a secret")
         self._check_devices()
@@ -355,7 +355,7 @@ class Service(_Strict):
         if self.hpc.limit_h is not None and self.lifetime_h > self.hpc.limit_h:
             raise ValueError(f"lifetime_h: found {self.lifetime_h:g}; the partition's limit is {self.hpc.limit_h:g} h")
         if (self.model.source == "built-in") != (self.engine == "armillary"):
-            raise ValueError("model.source: built-in models are for the engine armillary, and it has no others here")
+            raise ValueError("model.source: built-in models are for the engine armillary, which serves no others here")
         for part in self.parts:
             for value in part.env.values():
                 for to in re.findall(r"@url\(([^)]*)\)", value):
@@ -370,7 +370,7 @@ class Service(_Strict):
         if p.nodes > 1 and self.scale.max > 1:
             raise ValueError("scale.max: a replica that spans nodes is not scaled; expected 1")
         if p.nodes > 1 and self.parts:
-            raise ValueError("parts: they stand beside an engine on one node; expected nodes = 1")
+            raise ValueError("parts: a replica that spans nodes can have none; expected nodes = 1")
         wanted, there = p.tensor * p.pipeline, r.gpus_per_node * p.nodes
         if r.gpus_per_node == 0:
             if self.engine in SPANNING or wanted > 1:
@@ -381,7 +381,7 @@ class Service(_Strict):
 
     @classmethod
     def parse(cls, content: Any, where: str = "description") -> Service:
-        """From plain data, checked; every fault is a line of the error."""
+        """Checks plain data and returns the service; every fault becomes a line of the error."""
         if not isinstance(content, dict):
             raise InputError(f"found {type(content).__name__}; expected a table of settings", where=where)
         try:
@@ -391,20 +391,20 @@ class Service(_Strict):
 
     @classmethod
     def read(cls, path: str | Path) -> Service:
-        """From a file (TOML, YAML, JSON, Compose, or a text with a `vllm serve` or `docker run` line), or a built-in one by name."""
+        """Reads a file (TOML, YAML, JSON, Compose, or a text with a `vllm serve` or `docker run` line), or a built-in one by name."""
         from .files import read
 
         return read(path)
 
     def render(self, target: str) -> dict[str, str]:
-        """The files of a target: relative path to text. Deterministic."""
+        """Returns the files of a target as a mapping from relative path to text; equal descriptions give equal files."""
         from ..rendering.targets import render
 
         return render(self, target)
 
     @functools.cached_property
     def digest(self) -> str:
-        """Hex SHA-256 of the description's content; the same however the file was written."""
+        """Hex SHA-256 of the description's content, which does not depend on how the file was written."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     @property
@@ -413,14 +413,14 @@ class Service(_Strict):
         return None if self.auth.api_key_secret is None else Secret.of(self.auth.api_key_secret)
 
     def environment(self) -> dict[str, str]:
-        """The plain variables of the engine: the description's, and what keeps it from calling out."""
+        """Returns the plain variables of the engine: those of the description, and those that keep it from calling out."""
         quiet = {
             "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
         }  # fmt: skip
         return dict(sorted(((quiet if self.offline else {}) | self.env).items()))
 
     def to_toml(self) -> str:
-        """The description as a TOML file, without what is at its default."""
+        """Returns the description as a TOML file, without the settings that are at their defaults."""
         return _toml(self.model_dump(mode="json", exclude_defaults=True))
 
 
@@ -448,7 +448,7 @@ def _known(place: tuple[Any, ...]) -> list[str]:
 
 
 def _toml(content: dict[str, Any]) -> str:
-    """Plain data as TOML: values first, then tables."""
+    """Returns plain data as TOML, with values before tables."""
 
     def key(name: str) -> str:
         return name if re.fullmatch(r"[-\w]+", name) else json.dumps(name)

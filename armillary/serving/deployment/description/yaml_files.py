@@ -1,4 +1,4 @@
-"""YAML from strangers: no tags, a bound on size, and a bound on what aliases may expand to."""
+"""Reads YAML from strangers, without tags and with bounds on its size and on what its aliases expand to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_VALUES = 100_000
 
 
 def yaml() -> Any:
-    """PyYAML, imported when it is needed."""
+    """Imports PyYAML when it is needed."""
     try:
         import yaml as found  # type: ignore[import-untyped]
     except ImportError:
@@ -21,7 +21,7 @@ def yaml() -> Any:
 
 
 def load_all(text: str, where: str) -> list[Any]:
-    """The documents of a YAML text as plain data."""
+    """Returns the documents of a YAML text as plain data."""
     if len(text) > MOST_BYTES:
         raise InputError(f"{len(text):,} characters of YAML; expected at most {MOST_BYTES:,}", where=where)
     library = yaml()
@@ -41,11 +41,11 @@ def load_all(text: str, where: str) -> list[Any]:
 
 
 def _expanded(node: Any, known: dict[int, int], above: set[int], where: str) -> int:
-    """How many values a node stands for once every alias is written out; refuses too many, and a node inside itself."""
+    """Returns the number of values of a node with every alias expanded; refuses too many of them, and a node inside itself."""
     if node is None:
         return 0
     if id(node) in above:
-        raise InputError("an alias inside what it stands for", where=f"{where}:{node.start_mark.line + 1}")
+        raise InputError("found an alias inside the node that it refers to", where=f"{where}:{node.start_mark.line + 1}")
     if id(node) in known:
         return known[id(node)]
     if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.endswith((":binary", ":set", ":omap", ":pairs")):

@@ -1,4 +1,4 @@
-"""The engine in one thread: requests come in from an event loop, tokens go back to it, and one iteration serves all at once."""
+"""Runs the engine in one thread, which takes requests from an event loop and returns tokens; each iteration serves all of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .prometheus import Counters
 
 @dataclass(frozen=True)
 class Piece:
-    """What one token brought: the text that it completes (often none), and its chances."""
+    """The result of one token: the text that it completes (often none), and its log-probabilities."""
 
     text: str
-    token: int | None  # None: only the end
+    token: int | None  # None marks the end alone
     logprob: float = 0.0
     top: Sequence[tuple[int, float]] = ()
     finished: str = ""  # "", "stop", "length" or "error"
@@ -30,18 +30,18 @@ class Piece:
 
 @dataclass
 class Asked:
-    """One sequence that somebody waits for. `heard` is called in the engine's thread, once for each piece."""
+    """One sequence that a client waits for. `heard` is called in the engine's thread, once for each piece."""
 
     prompt: list[int]
     max_tokens: int
     sampling: Sampling
     stop: Sequence[str]
     adapter: int
-    top: int  # how many of the likeliest tokens to give
+    top: int  # the number of likeliest tokens to return
     ignore_end: bool
     heard: Callable[[Piece], None]
     since: float = field(default_factory=time.monotonic)
-    number: int = -1  # in the engine, once it is there
+    number: int = -1  # its number in the engine, once it has one
     tokens: int = 0
     gone: bool = False
 
@@ -50,13 +50,13 @@ class Asked:
 
 
 class Batcher:
-    """Continuous batching in a thread of its own. The thread alone touches the engine; others leave notes in its inbox."""
+    """Continuous batching in a thread of its own. Only this thread touches the engine; others put messages into its inbox."""
 
     def __init__(self, model: Tiny, *, max_seqs: int = 64, blocks: int = 1024, max_batched_tokens: int = 512, most: int = 256) -> None:
         self.engine = Engine(model, max_seqs=max_seqs, blocks=blocks, max_batched_tokens=max_batched_tokens, max_requests=most)
         self.most = most
         self.counters = Counters(model.name)
-        #: Requests taken in and not yet done, as the event loop knows it; only that loop changes it.
+        #: The number of requests that were accepted and are not finished; only the event loop changes it.
         self.inside = 0
         self._inbox: queue.SimpleQueue[tuple[str, Asked | None]] = queue.SimpleQueue()
         self._asked: dict[int, Asked] = {}
@@ -64,24 +64,24 @@ class Batcher:
 
     @property
     def longest(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
+        """The number of tokens that a prompt and its answer may have together."""
         return min(self.engine.room, self.engine.model.shape.positions)
 
     def start(self) -> None:
-        """Compiles what the first request would wait for, then serves."""
+        """Starts the thread, which compiles what the first request would otherwise wait for and then serves."""
         self.engine.generate([[0] * 20, [1]], 2)
         self._thread.start()
 
     def submit(self, asked: Asked) -> None:
-        """Takes a request in; from any thread."""
+        """Accepts a request; may be called from any thread."""
         self._inbox.put(("in", asked))
 
     def abort(self, asked: Asked) -> None:
-        """Nobody waits for it any more: its blocks are free before the next iteration."""
+        """Drops a request that nobody waits for any more; its blocks are free before the next iteration."""
         self._inbox.put(("out", asked))
 
     def stop(self) -> None:
-        """Ends the thread; what is inside is dropped."""
+        """Ends the thread and drops all unfinished requests."""
         self._inbox.put(("end", None))
         self._thread.join(timeout=30)
 
@@ -109,7 +109,7 @@ class Batcher:
             asked.number = self.engine.submit(
                 asked.prompt, asked.max_tokens, sampling=asked.sampling, stop=end, adapter=asked.adapter, top=asked.top
             )
-        except InputError as problem:  # the endpoint checks before; only a race for the last place ends here
+        except InputError as problem:  # the endpoint has checked this; only a race for the last place ends here
             asked.heard(Piece(str(problem), None, finished="error"))
             return
         self._asked[asked.number] = asked
@@ -124,7 +124,7 @@ class Batcher:
     def _step(self) -> None:
         try:
             came = self.engine.step()
-        except Exception as problem:  # an engine that fails must not leave people waiting
+        except Exception as problem:  # an engine that fails must not leave clients waiting
             for asked in list(self._asked.values()):
                 self.engine.abort(asked.number)
                 self._forget(asked, "error")

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on the tiny engine: health, models, metrics, completions, chat; streamed or not (Starlette)."""
+"""An OpenAI-compatible endpoint on the tiny engine, with health, models, metrics, completions and chat, streamed or not (Starlette)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from armillary.llm.tiny.generation import Sampling
 from .batcher import Asked, Batcher, Piece
 from .protocol import MOST_CHOICES, Chat, Completion, Refused, chat_logprobs, checked, completion_logprobs
 
-#: The largest body that is read, bytes.
+#: The largest body that is read, in bytes.
 MOST_BYTES = 1 << 20
 
 
 class Endpoint:
-    """The routes over one batcher. `name` is the model's name to clients; each adapter is a model too, under its own."""
+    """The routes over one batcher. Clients see the model under `name`, and each adapter as a model under its own name."""
 
     def __init__(self, batcher: Batcher, name: str, *, api_key: str | None = None) -> None:
         self.batcher, self.name, self._key = batcher, name, api_key
-        #: Set when the server is about to end: what runs is finished, nothing new is taken.
+        #: Set when the server is about to end: running requests are finished, and no new ones are accepted.
         self.draining = False
         self._since = int(time.time())
         self._seeds = 0
         self.models = {name: NOTHING} | {lora.name: number for number, lora in enumerate(batcher.engine.model.loras)}
 
     def app(self) -> Starlette:
-        """The ASGI application."""
+        """Returns the ASGI application."""
         return Starlette(
             routes=[
                 Route("/health", self._health),
@@ -97,7 +97,7 @@ class Endpoint:
     async def _answer(self, request: Request, kind: type[Completion] | type[Chat]) -> Response:
         self._allow(request)
         if self.draining:
-            raise Refused(503, "the server is about to end and takes nothing new")
+            raise Refused(503, "the server is about to end and accepts no new requests")
         asked = checked(kind, await _json(request))
         answer = _Answer(self, asked)
         if asked.stream:
@@ -108,7 +108,7 @@ class Endpoint:
             answer.leave()
 
     def sequences(self, asked: Completion | Chat) -> list[Asked]:
-        """A request as sequences for the engine: each prompt, n times."""
+        """Returns a request as sequences for the engine, n for each prompt."""
         adapter, n, longest = self._number(asked.model), asked.n or 1, self.batcher.longest
         prompts = asked.prompts()
         count = len(prompts) * n
@@ -125,7 +125,7 @@ class Endpoint:
         if self.batcher.inside + count > self.batcher.most:
             raise Refused(429, f"{self.batcher.inside} requests are being served already; try again", code="rate_limit_exceeded")
         if asked.seed is None:
-            self._seeds += 1  # a fresh one for each request that names none, so that samples differ
+            self._seeds += 1  # a fresh seed for each request without one, so that samples differ
         first = self._seeds if asked.seed is None else asked.seed
         temperature = 1.0 if asked.temperature is None else asked.temperature
         return [
@@ -138,7 +138,7 @@ class Endpoint:
 
 
 class _Answer:
-    """One HTTP request's answer while it is made. `leave` must be called at the end, whatever happened."""
+    """The answer to one HTTP request while it is being made. `leave` must be called at the end, whatever happened."""
 
     def __init__(self, home: Endpoint, asked: Completion | Chat) -> None:
         self.home, self.asked, self.is_chat = home, asked, isinstance(asked, Chat)
@@ -162,7 +162,7 @@ class _Answer:
         return heard
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
-        """(choice, piece) as they come, until every choice is finished."""
+        """Yields (choice, piece) as they come, until every choice is finished."""
         while self.open:
             index, piece = await self._pieces.get()
             if piece.finished == "error":
@@ -172,7 +172,7 @@ class _Answer:
             yield index, piece
 
     def leave(self) -> None:
-        """Gives back what is still running: the client has all, or is gone."""
+        """Aborts the sequences that are still running, because the client has everything or has gone."""
         if self._left:
             return
         self._left = True
@@ -181,7 +181,7 @@ class _Answer:
             self.home.batcher.abort(self.sequences[index])
 
     def usage(self) -> dict[str, int]:
-        """Tokens in and out; a prompt counts once however many answers it has."""
+        """Returns the tokens of prompts and answers; a prompt counts once, even if it has several answers."""
         n = self.asked.n or 1
         prompt, out = sum(len(s.prompt) for s in self.sequences[::n]), sum(s.tokens for s in self.sequences)
         return {"prompt_tokens": prompt, "completion_tokens": out, "total_tokens": prompt + out}
@@ -191,7 +191,7 @@ class _Answer:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model, "choices": choices}
 
     async def whole(self) -> dict[str, Any]:
-        """The answer in one object."""
+        """Returns the answer as one object."""
         came: list[list[Piece]] = [[] for _ in self.sequences]
         async for index, piece in self.pieces():
             came[index].append(piece)
@@ -203,7 +203,7 @@ class _Answer:
         return {**self._frame(choices, streamed=False), "usage": self.usage()}
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The answer as server-sent events."""
+        """Yields the answer as server-sent events."""
         shown = [0] * len(self.sequences)
         try:
             if self.is_chat:
@@ -233,7 +233,7 @@ class _Answer:
 
 
 class _Streamed(StreamingResponse):
-    """A stream whose request leaves the engine when the client has all of it, or goes away before."""
+    """A stream whose request leaves the engine when the client has received all of it, or disconnects."""
 
     def __init__(self, answer: _Answer) -> None:
         super().__init__(answer.events(), media_type="text/event-stream", headers={"cache-control": "no-cache"})
@@ -263,7 +263,7 @@ async def _json(request: Request) -> Any:
 
 
 async def _unless_gone(request: Request, work: Any) -> Any:
-    """The work's result; ends it when the client goes away."""
+    """Returns the result of the work, which is cancelled if the client disconnects."""
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     try:

@@ -1,4 +1,4 @@
-"""What an engine counted, as Prometheus reads it, under the names that vLLM gives."""
+"""Writes and reads an engine's counters in Prometheus' format, under vLLM's names."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _EDGES = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0,
 _SAID = {
     "num_requests_running": "Requests in the batch.",
     "num_requests_waiting": "Requests that wait for a place in the batch.",
-    "gpu_cache_usage_perc": "Share of the blocks for keys and values in use; 1 is all.",
-    "prompt_tokens": "Tokens of prompts taken in.",
+    "gpu_cache_usage_perc": "Share of the blocks for keys and values that are in use; 1 means all.",
+    "prompt_tokens": "Prompt tokens processed.",
     "generation_tokens": "Tokens given out.",
-    "num_preemptions": "Times that a request lost its place.",
-    "request_success": "Requests done, by how they ended.",
+    "num_preemptions": "Number of times that a request was preempted.",
+    "request_success": "Finished requests, by the reason why they ended.",
     "time_to_first_token_seconds": "Seconds from a request to its first token.",
     "e2e_request_latency_seconds": "Seconds from a request to its last token.",
 }
 
 
 class Counters:
-    """Counters, gauges and histograms of one engine; the engine's thread writes, the endpoint reads."""
+    """Counters, gauges and histograms of one engine. The engine's thread writes them, and the endpoint reads them."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -32,7 +32,7 @@ class Counters:
         self._sums = dict.fromkeys(self._buckets, 0.0)
 
     def add(self, name: str, amount: int) -> None:
-        """Counts `amount` more."""
+        """Adds `amount` to a counter."""
         with self._lock:
             self._totals[name] += amount
 
@@ -48,7 +48,7 @@ class Counters:
             self._sums[name] += seconds
 
     def text(self) -> str:
-        """All of it in Prometheus' text format 0.0.4."""
+        """Returns all counters in Prometheus' text format 0.0.4."""
         label = f'model_name="{self.model}"'
         lines: list[str] = []
 
@@ -74,7 +74,7 @@ class Counters:
 
 
 def parse(text: str) -> dict[str, float]:
-    """The samples of a Prometheus text, added up over their labels; lines that are none are left out."""
+    """Returns the samples of a Prometheus text, summed over their labels; lines without a sample are skipped."""
     out: dict[str, float] = {}
     for line in text.splitlines():
         name, _, value = line.rpartition(" ")

@@ -1,4 +1,4 @@
-"""What OpenAI's completions protocol says: requests checked, answers and errors in its shape."""
+"""OpenAI's completions protocol: checks requests and writes answers and errors in its format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from armillary.llm.tiny import tokens as tk
 
 from .batcher import Piece
 
-#: Answers to one request, over all its prompts, and stop strings of a request.
+#: The most answers to one request over all its prompts, and the most stop strings of a request.
 MOST_CHOICES, MOST_STOPS = 64, 16
 
 
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class _Asked(BaseModel):
-    # Unknown keys pass, as they do with OpenAI-compatible engines; those that would change the answer are refused below.
+    # Unknown keys are ignored, as in other OpenAI-compatible engines; those that would change the answer are refused below.
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str
@@ -68,7 +68,7 @@ class _Asked(BaseModel):
         return bool((self.stream_options or {}).get("include_usage"))
 
     def refuse_what_changes_the_answer(self, raw: dict[str, Any]) -> None:
-        """Raises for settings that are known, not supported, and not at their neutral value."""
+        """Raises for settings that are known, not supported, and not at a neutral value."""
         neutral: dict[str, Any] = {
             "presence_penalty": (0, None),
             "frequency_penalty": (0, None),
@@ -97,7 +97,7 @@ class Completion(_Asked):
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     def prompts(self) -> list[list[int]]:
-        """The prompts as tokens."""
+        """Returns the prompts as tokens."""
         given = self.prompt
         if isinstance(given, str):
             return [tk.encode(given)]
@@ -109,12 +109,12 @@ class Completion(_Asked):
 
     @property
     def top(self) -> int | None:
-        """How many of the likeliest tokens to give with each; None: no logprobs at all."""
+        """The number of likeliest tokens to return with each token, or None for no log-probabilities at all."""
         return self.logprobs
 
     @property
     def most(self) -> int | None:
-        """Tokens an answer may have; None: as many as fit."""
+        """The most tokens that an answer may have, or None for as many as fit."""
         return self.max_tokens
 
 
@@ -138,23 +138,23 @@ class Chat(_Asked):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     def prompts(self) -> list[list[int]]:
-        """The conversation as tokens."""
+        """Returns the conversation as tokens."""
         texts = [m.content if isinstance(m.content, str) else "".join(p.text for p in m.content) for m in self.messages]
         return [tk.encode_chat([{"role": m.role, "content": text} for m, text in zip(self.messages, texts, strict=True)])]
 
     @property
     def top(self) -> int | None:
-        """How many of the likeliest tokens to give with each; None: no logprobs at all."""
+        """The number of likeliest tokens to return with each token, or None for no log-probabilities at all."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def most(self) -> int | None:
-        """Tokens an answer may have; None: as many as fit."""
+        """The most tokens that an answer may have, or None for as many as fit."""
         return self.max_completion_tokens or self.max_tokens
 
 
 def checked(kind: type[Completion] | type[Chat], raw: Any) -> Completion | Chat:
-    """A request's body as an object of its kind, or `Refused` with 400 and the key that is wrong."""
+    """Returns a request's body as an object of its kind; raises `Refused` with 400 and the key that is wrong."""
     if not isinstance(raw, dict):
         raise Refused(400, f"found {type(raw).__name__}; expected a JSON object")
     try:
@@ -170,7 +170,7 @@ def checked(kind: type[Completion] | type[Chat], raw: Any) -> Completion | Chat:
 
 
 def completion_logprobs(pieces: Sequence[Piece], offset: int) -> dict[str, Any]:
-    """The `logprobs` of a completion's choice; `offset` is where its text begins."""
+    """Returns the `logprobs` of a completion's choice; `offset` is where its text begins."""
     out: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for piece in pieces:
         if piece.token is None:
@@ -184,7 +184,7 @@ def completion_logprobs(pieces: Sequence[Piece], offset: int) -> dict[str, Any]:
 
 
 def chat_logprobs(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """The `logprobs` of a chat's choice."""
+    """Returns the `logprobs` of a chat's choice."""
 
     def one(token: int, logprob: float) -> dict[str, Any]:
         return {"token": tk.shown(token), "logprob": logprob, "bytes": [token] if token < 256 else []}

@@ -1,4 +1,4 @@
-"""Starts the endpoint: loads the model, listens, says where, and on SIGTERM finishes what runs before it ends (uvicorn)."""
+"""Starts the endpoint (uvicorn): loads the model, announces the address, and on SIGTERM finishes running requests before it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Serving:
-    """What to serve and where. `api_key` None serves everyone who reaches it."""
+    """The model to serve and the address to listen on. Without an `api_key`, everyone who reaches the endpoint is served."""
 
     model: str = "tiny-llama"
     name: str | None = None
@@ -49,14 +49,14 @@ class Serving:
         if self.dtype not in ("float32", "float64"):
             raise InputError(f"dtype: found {self.dtype}; expected float32 or float64")
         if self.host not in _LOOPBACK and self.api_key is None and not self.open:
-            raise InputError(f"host {self.host}: whoever reaches it is served without a key; set a key, or say --open")
+            raise InputError(f"host {self.host}: whoever reaches it would be served without a key; set a key, or give --open")
         if self.api_key is not None and (not self.api_key.isprintable() or not self.api_key.strip()):
             raise InputError("the API key is empty or has characters that no header may carry")
         if not (1 <= self.max_seqs <= 1024 and 1 <= self.blocks <= 1 << 20 and 1 <= self.most <= 4096 and 1 <= self.threads <= 1024):
             raise InputError("max_seqs, blocks, most, threads: expected 1 to 1024, 1 to 1048576, 1 to 4096, 1 to 1024")
 
     def load(self) -> Tiny:
-        """The model with its adapters."""
+        """Returns the model with its adapters."""
         import torch
 
         from armillary.llm.tiny.transformer import BUILT_IN, Tiny
@@ -68,12 +68,12 @@ class Serving:
             model.add_lora(folder)
         names = [self.name or model.name, *(lora.name for lora in model.loras)]
         if len(set(names)) < len(names):
-            raise InputError(f"two models or adapters have one name: {', '.join(sorted(names))}")
+            raise InputError(f"two models or adapters have the same name: {', '.join(sorted(names))}")
         return model
 
 
 def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
-    """Serves until SIGTERM or SIGINT; `said` is called with the address once requests are taken."""
+    """Serves until SIGTERM or SIGINT; `said` is called with the address as soon as requests are accepted."""
     what.check()
     try:
         import uvicorn
@@ -102,13 +102,13 @@ def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
 
 async def _until_told(server: Any, endpoint: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
     def told() -> None:
-        server.force_exit = endpoint.draining  # told twice: at once
+        server.force_exit = endpoint.draining  # the second signal ends at once
         endpoint.draining = server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told)
-    server.capture_signals = contextlib.nullcontext  # uvicorn's own handlers would end us by the signal, not by draining
+    server.capture_signals = contextlib.nullcontext  # uvicorn's own handlers would end the process by the signal instead of draining
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
@@ -132,7 +132,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _endpoint_file(path: Path | None, content: dict[str, Any]) -> Iterator[None]:
-    """Where the endpoint is, for its owner's eyes only, as long as it is there."""
+    """Writes the endpoint's address to a file that only its owner can read, and removes it when the endpoint ends."""
     if path is None:
         yield
         return
@@ -152,16 +152,16 @@ def _endpoint_file(path: Path | None, content: dict[str, Any]) -> Iterator[None]
 
 
 def key_from(variable: str, file: Path | None) -> str | None:
-    """The API key from a file, or else from an environment variable; never from the command line, where all could read it."""
+    """Returns the API key from a file or an environment variable, but never from the command line, which other users can read."""
     if file is not None:
         try:
             return file.read_text().strip()
         except (OSError, UnicodeDecodeError) as problem:
-            raise InputError(f"no API key in it: {one_line(str(problem), 100)}", where=str(file)) from None
+            raise InputError(f"cannot read the API key: {one_line(str(problem), 100)}", where=str(file)) from None
     return os.environ.get(variable) or None
 
 
 def announce(line: str) -> None:
-    """Prints a line at once: whoever started the server waits for it."""
+    """Prints a line and flushes it, because whoever started the server waits for it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

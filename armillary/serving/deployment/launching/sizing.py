@@ -1,7 +1,7 @@
-"""How many replicas does this service need for these requests? Asked of the serving simulator, not guessed.
+"""How many replicas does this service need for these requests? The serving simulator answers.
 
-The least number of replicas is looked for with which the share of requests that are answered in time, first token and each further one,
-reaches the goal: doubled until it does, then halved in between. Times are simulated from modelled iterations (`armillary.llm`).
+`size` searches for the least number of replicas with which enough requests get their first token and each further token in time. It
+doubles the number until the goal is reached and then bisects. Times are simulated from modelled iterations (`armillary.llm`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ MOST_REPLICAS = 256
 
 @dataclass(frozen=True)
 class Goal:
-    """What counts as in time: seconds to the first token, seconds per further token, and the share of requests that must be."""
+    """The seconds to the first token and per further token that count as in time, and the share of requests that must be in time."""
 
     ttft_s: float = 1.0
     tpot_s: float = 0.1
     share: float = 0.99
 
     def check(self) -> None:
-        """Raises InputError for a goal that is none."""
+        """Raises InputError for a goal that makes no sense."""
         if not (self.ttft_s > 0 and self.tpot_s > 0 and 0 < self.share <= 1):
             raise InputError(f"goal: found {self.ttft_s}, {self.tpot_s} s and {self.share}; expected positive seconds and a share up to 1")
 
 
 @dataclass(frozen=True)
 class Sized:
-    """The least number of replicas that reaches the goal, the share in time with every number that was tried, and the service so scaled."""
+    """The least number of replicas that reaches the goal, the share in time for every number tried, and the service scaled accordingly."""
 
     replicas: int
     tried: dict[int, float]
@@ -48,7 +48,7 @@ class Sized:
 def size(
     service: Service, requests: Requests, model: Model | str, device: str, goal: Goal | None = None, *, replica: Replica | None = None
 ) -> Sized:
-    """The service with `scale` for these requests on `device`; `model` gives the shape, which a description only names."""
+    """Returns the service scaled for these requests on `device`. `model` gives the shape, because a description only names the model."""
     from armillary.llm import Fleet
     from armillary.llm import Replica as Engine
 
@@ -73,7 +73,7 @@ def size(
 
 
 def least(share: Callable[[int], float], goal: float) -> tuple[int, dict[int, float]]:
-    """The least count from 1 to 256 with share(count) ≥ goal, for a share that does not fall with the count; all that were tried."""
+    """Returns the least count from 1 to 256 with share(count) ≥ goal, and all counts tried; the share must not fall with the count."""
     tried: dict[int, float] = {}
 
     def reached(count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Starts a rendered target for real where its platform is here, and makes sure that nothing is left of it afterwards."""
+"""Starts a rendered target if this machine has its platform, and makes sure that nothing is left of it afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from armillary.errors import InputError, one_line
 from ..description.service import Service
 from ..rendering.targets import write
 
-#: Seconds that a service gets to end after it was told to.
+#: Seconds within which a service must end after it was told to.
 END_S = 40.0
 
 
@@ -34,7 +34,7 @@ class Running:
 
 
 def why_not(target: str, service: Service) -> str | None:
-    """Why the target cannot be started on this machine; None where it can."""
+    """Returns the reason why the target cannot be started on this machine, or None if it can."""
     if target == "bare":
         return None if service.engine == "armillary" or shutil.which("vllm") else f"the engine {service.engine} is not installed"
     if target in ("slurm-apptainer", "slurm-podman"):
@@ -44,13 +44,13 @@ def why_not(target: str, service: Service) -> str | None:
             return "sbatch is here, but no Slurm controller answers"
         program = target.removeprefix("slurm-")
         return None if service.hpc.runtime == "host" or shutil.which(program) else f"no {program} here"
-    # A cluster or a container daemon that happens to be within reach is somebody's: it is never used unasked.
+    # A cluster or container daemon that happens to be within reach belongs to somebody, so it is never used unasked.
     return "rendered and validated only"
 
 
 @contextlib.contextmanager
 def running(service: Service, target: str, folder: Path) -> Iterator[Running]:
-    """The service on a target, started from its rendered files; ended, and checked to be gone, at the end of the block."""
+    """Starts the service from a target's rendered files; at the end of the block ends it and checks that it is gone."""
     reason = why_not(target, service)
     if reason is not None:
         raise InputError(f"{target}: {reason}")
@@ -90,7 +90,7 @@ def _log(place: Path) -> str:
 
 @contextlib.contextmanager
 def _local(place: Path, env: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """`job.sh` as a process in a session of its own, so that whatever it started can be found again."""
+    """Runs `job.sh` as a process in a session of its own, so that whatever it started can be found again."""
     with (place / "job.log").open("wb") as log:
         process = subprocess.Popen(["bash", str(place / "job.sh")], stdout=log, stderr=log, env=env, start_new_session=True)
         try:
@@ -114,7 +114,7 @@ def _group(leader: int) -> bool:
 
 @contextlib.contextmanager
 def _slurm(place: Path, env: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """`job.sh` as a Slurm job, ended as Slurm ends one: SIGTERM to the batch script."""
+    """Runs `job.sh` as a Slurm job and ends it as Slurm does, with SIGTERM to the batch script."""
     said = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=place, env=env, capture_output=True, text=True, timeout=60)
     if said.returncode:
         raise InputError(f"sbatch: {one_line(said.stderr, 200)}")

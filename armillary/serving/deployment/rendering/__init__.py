@@ -1,1 +1,1 @@
-"""What the targets share: scripts, commands and container flags that are derived from a description."""
+"""Scripts, commands and container flags that are derived from a description and that several targets share."""

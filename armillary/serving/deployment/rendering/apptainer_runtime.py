@@ -1,4 +1,8 @@
-"""Apptainer shares: home and environment leak in unless told not to, and the image is a read-only file, built once for all nodes."""
+"""Runs a command in Apptainer.
+
+Apptainer shares the user's home and environment with the container unless it is told not to.
+Its image is a read-only file, which is built once for all nodes.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,15 @@ from .shell import Raw, folded, words
 
 
 class Apptainer:
-    """`apptainer exec` of a `.sif` on shared storage, keyed by the image's digest.
+    """Runs `apptainer exec` on a `.sif` file on shared storage, whose name contains a key of the image.
 
-    Variables go in as APPTAINERENV_NAME: `--env` would split a value at its commas and show it to everybody on the node.
+    Variables are passed as APPTAINERENV_NAME, because `--env` would split a value at its commas and show it to everybody on the node.
     """
 
     root: str | None = MODELS
 
     def prepare(self, service: Service) -> list[str]:
-        """Where the images are, and a word when one is missing."""
+        """Returns lines that locate the images and end the script if one is missing."""
         lines = ['images="${IMAGES_DIR:-$CACHE/images}"']
         for name, image in images(service).items():
             variable = sif(name)
@@ -28,7 +32,7 @@ class Apptainer:
         return lines
 
     def engine(self, service: Service, command: Sequence[str], variables: Sequence[str]) -> str:
-        """`apptainer exec` with the GPU's libraries and the folder of weights."""
+        """Returns an `apptainer exec` command with the GPU's libraries and the folder of weights."""
         r = service.resources
         out = self._start()
         if r.gpus_per_node and r.gpu == "nvidia":
@@ -42,7 +46,7 @@ class Apptainer:
         return _given(variables) + folded([*out, Raw(f'"${sif(service.name)}"'), *command])
 
     def part(self, service: Service, part: Part, variables: Sequence[str]) -> str:
-        """`apptainer exec` of a part."""
+        """Returns an `apptainer exec` command that runs a part."""
         out = self._start()
         if part.data is not None:
             out += ["--bind", Raw(f'"$data:{part.data}"')]
@@ -55,22 +59,22 @@ class Apptainer:
 
 
 def _given(variables: Sequence[str]) -> str:
-    """Assignments before a command."""
+    """Returns the assignments that stand before a command."""
     return "".join(f'APPTAINERENV_{name}="${name}" ' for name in variables)
 
 
 def images(service: Service) -> dict[str, str]:
-    """Every image of the service by name."""
+    """Returns every image of the service by name."""
     return {service.name: service.image, **{p.name: p.image for p in service.parts}}
 
 
 def sif(name: str) -> str:
-    """The variable that holds an image's file."""
+    """Returns the variable that holds an image's file."""
     return f"sif_{name.replace('-', '_')}"
 
 
 def image_script(service: Service) -> str:
-    """`image.sh`: builds each image once into shared storage. Many nodes that pull one image at a time would overload its registry."""
+    """Returns `image.sh`, which builds each image once into shared storage, because many nodes pulling one image overload its registry."""
     lines = [
         "#!/bin/bash", "set -euo pipefail", 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)', "# shellcheck source=/dev/null",
         '. "$here/env.sh"', 'images="${IMAGES_DIR:-$CACHE/images}"', 'mkdir -p "$images"',

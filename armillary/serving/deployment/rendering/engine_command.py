@@ -1,4 +1,7 @@
-"""What starts each engine, the same on every platform: its words, its variable for the API key, and how it spans nodes."""
+"""How each engine is started: its command line, the variable that holds its API key, and how it spans several nodes.
+
+These parts are the same on every platform.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from .shell import Raw, folded, words
 MODELS = "/models"
 #: The port on which the nodes of one replica find each other.
 HEAD_PORT = 6379
-#: The variable from which an engine takes its API key; sglang has none and gets it as an option.
+#: The variable from which an engine takes its API key; sglang reads none, so it gets the key as an option.
 KEY_VARIABLE = {"vllm": "VLLM_API_KEY", "sglang": "SGLANG_API_KEY", "llama-cpp": "LLAMA_API_KEY", "armillary": "ARMILLARY_API_KEY"}
 
 
 def model_path(service: Service, root: str = MODELS) -> str:
-    """What the engine is told to load."""
+    """Returns what the engine is told to load."""
     return service.model.id if service.model.source == "built-in" else f"{root}/{service.model.folder}"
 
 
 def engine_words(service: Service, *, host: str, port: str, root: str = MODELS, key: str = '"$SGLANG_API_KEY"') -> list[str]:
-    """The engine's command on one node. `host`, `port` and `key` may be `Raw`."""
+    """Returns the engine's command on one node. `host`, `port` and `key` may be `Raw`."""
     p, model = service.parallel, model_path(service, root)
     listen = ["--host", host, "--port", port]
     if service.engine == "vllm":
@@ -48,7 +51,10 @@ def engine_words(service: Service, *, host: str, port: str, root: str = MODELS, 
 
 
 def node_script(service: Service, *, host: str, port: str, root: str = MODELS) -> str:
-    """A POSIX shell script for one node of several: `$NODE_RANK`, `$HEAD_ADDRESS` and `$HEAD_PORT` say which and where the first is."""
+    """Returns a POSIX shell script for one node of a replica that spans several.
+
+    `$NODE_RANK` is the number of the node, and `$HEAD_ADDRESS` and `$HEAD_PORT` locate the first one.
+    """
     engine = engine_words(service, host=host, port=port, root=root)
     if service.engine == "sglang":
         return f"exec {words(engine)}\n"
@@ -66,7 +72,7 @@ def node_script(service: Service, *, host: str, port: str, root: str = MODELS) -
 
 
 def health_words(service: Service, port: str) -> list[str]:
-    """A command inside the container that succeeds when the engine serves."""
+    """Returns a command inside the container that succeeds when the engine serves."""
     url = f"http://127.0.0.1:{port}{service.health.path}"
     if service.engine == "llama-cpp":
         return ["curl", "-fsS", url]
@@ -74,12 +80,15 @@ def health_words(service: Service, port: str) -> list[str]:
 
 
 def needs_staging(service: Service) -> bool:
-    """Whether weights must be fetched before the first start."""
+    """Returns whether weights must be fetched before the first start."""
     return service.model.source in ("hf", "s3")
 
 
 def staging_script(service: Service) -> str:
-    """Fetches the weights into `$1` once, however many ask at the same time; POSIX shell. A mark with checksums says that all is there."""
+    """Returns a POSIX shell script that fetches the weights into `$1` once, even if several nodes run it at the same time.
+
+    A mark with checksums shows that the weights are complete.
+    """
     model = service.model
     revision = model.revision or "main"
     if model.source == "hf":

@@ -1,4 +1,7 @@
-"""The scripts that batch systems and plain hosts share: variables and secrets, one node's start, and the watch over the whole service."""
+"""The scripts that batch systems and plain hosts share.
+
+`env.sh` sets variables and secrets, `node.sh` starts one node, and `job.sh` supervises the whole service.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from .shell import Raw, exports, folded, words
 
 
 class Runtime(Protocol):
-    """What runs a command on a node: a container runtime, or nothing between."""
+    """Something that runs a command on a node: a container runtime, or the host itself."""
 
-    #: Where weights and data are as the command sees them: None as the host does.
+    #: The folder of weights and data as the command sees it; None if it sees the host's folders.
     root: str | None
 
     def prepare(self, service: Service) -> list[str]:
-        """Lines that must have run once before, such as building an image."""
+        """Returns lines that must run before the first command, such as those that look for an image."""
         ...
 
     def engine(self, service: Service, command: Sequence[str], variables: Sequence[str]) -> str:
-        """Shell text that runs the engine's command with these variables and does not return before it ends."""
+        """Returns shell text that runs the engine's command with these variables and waits until it ends."""
         ...
 
     def part(self, service: Service, part: Part, variables: Sequence[str]) -> str:
-        """Shell text that runs a part."""
+        """Returns shell text that runs a part."""
         ...
 
 
 def environment_script(service: Service, cache: str) -> str:
-    """`env.sh`: the engine's variables, and how secrets are looked up: files that only their owner reads, never values in here."""
+    """Returns `env.sh`, which sets the engine's variables and reads secrets from files that only their owner may read."""
     lines = ["#!/bin/bash", "# To be sourced: the variables of the service.", *exports(service.environment())]
     lines += [
         f"export CACHE=${{CACHE_DIR:-{shlex.quote(cache)}}}",
@@ -49,7 +52,7 @@ def environment_script(service: Service, cache: str) -> str:
 
 
 def secret_variables(service: Service) -> dict[str, Secret]:
-    """The engine's secret variables, the API key among them."""
+    """Returns the engine's secret variables, including the API key."""
     out = {name: Secret.of(value) for name, value in sorted(service.secrets.items())}
     if service.api_key is not None:
         out[KEY_VARIABLE[service.engine]] = service.api_key
@@ -64,12 +67,12 @@ def _secret_lines(secrets: dict[str, Secret], indent: str = "") -> list[str]:
 
 
 def host_of(service: Service) -> str:
-    """The address to listen on: a tunnel ends on the node itself."""
+    """Returns the address to listen on, which is the loopback for a tunnel because a tunnel ends on the node itself."""
     return "127.0.0.1" if service.network.expose == "tunnel" else "0.0.0.0"
 
 
 def launch_script(service: Service, runtime: Runtime) -> str:
-    """`node.sh`: starts the parts and the engine on one node, hands signals on, and ends when the engine does."""
+    """Returns `node.sh`, which starts the parts and the engine on one node, forwards signals, and ends when the engine ends."""
     port = Raw('"$PORT"')
     root = runtime.root if runtime.root is not None else '"$CACHE"'
     if service.parallel.nodes == 1:
@@ -111,7 +114,7 @@ def launch_script(service: Service, runtime: Runtime) -> str:
 
 
 def _on_the_host(command: Sequence[str], root: str) -> list[str]:
-    """The command with the weights' folder where the host has it."""
+    """Returns the command with the container's folder of weights replaced by the host's."""
     out: list[str] = []
     for word in command:
         if word.startswith(f"{MODELS}/"):
@@ -138,7 +141,7 @@ def _part_lines(service: Service, part: Part, runtime: Runtime) -> list[str]:
 
 
 def url_value(service: Service, value: str) -> str:
-    """A shell word for a value in which @url(name) is an address of this node."""
+    """Returns a shell word for a value, with each @url(name) replaced by an address on this node."""
     ports = {service.name: '"http://127.0.0.1:$PORT"', **{p.name: f'"http://127.0.0.1:{p.port}"' for p in service.parts}}
     pieces = re.split(r"@url\(([^)]*)\)", value)
     out = [ports[piece] if i % 2 else shlex.quote(piece) for i, piece in enumerate(pieces) if i % 2 or piece]
@@ -148,10 +151,11 @@ def url_value(service: Service, value: str) -> str:
 def supervisor(
     service: Service, *, head: Sequence[str], here: str, nodes: Sequence[str], launch: str, renew: str | None, drain_s: int = 60,
 ) -> str:  # fmt: skip
-    """The script over all nodes: stages once, starts, waits for health, says where (0600), and drains when told to end.
+    """Returns the script that supervises all nodes.
 
-    `head` are the batch system's lines, `nodes` set `node_list` and HEAD_ADDRESS, `launch` starts node.sh on every node, `renew`
-    puts the next job into the queue.
+    It stages the weights once, starts the nodes, waits until the service is healthy, writes the endpoint file (mode 0600), and drains
+    when it is told to end. `head` holds the batch system's lines, the lines of `nodes` set `node_list` and HEAD_ADDRESS, `launch` starts
+    node.sh on every node, and `renew` puts the next job into the queue.
     """
     health, port = service.health, service.network.port
     lines = ["#!/bin/bash", *head, "set -euo pipefail", f"here={here}", "# shellcheck source=/dev/null", '. "$here/env.sh"']
@@ -204,30 +208,30 @@ def supervisor(
 
 
 class Host:
-    """No container: the engine is installed where it runs."""
+    """Runs the engine without a container, because it is installed on the host."""
 
     root: str | None = None
 
     def prepare(self, service: Service) -> list[str]:
-        """Nothing."""
+        """Returns no lines."""
         return []
 
     def engine(self, service: Service, command: Sequence[str], variables: Sequence[str]) -> str:
-        """The command itself."""
+        """Returns the command itself."""
         return folded(command)
 
     def part(self, service: Service, part: Part, variables: Sequence[str]) -> str:
-        """The part's command itself."""
+        """Returns the part's command itself."""
         return folded(part.command)
 
 
 def image_key(image: str) -> str:
-    """A short key of an image: of its digest where it has one."""
+    """Returns a short key of an image, taken from its digest if it has one."""
     return hashlib.sha256(image.rpartition("@")[2].encode()).hexdigest()[:12]
 
 
 def files_of(service: Service, job: str, runtime: Runtime, cache: str) -> dict[str, str]:
-    """The scripts of a host target by name, without their heads."""
+    """Returns the scripts of a host target by name, without their heads."""
     from .engine_command import staging_script
 
     out = {"env.sh": environment_script(service, cache), "node.sh": launch_script(service, runtime), "job.sh": job}

@@ -1,4 +1,4 @@
-"""Podman isolates: network, memory, devices and user are given to the container one by one."""
+"""Runs a command in Podman, which isolates: the container gets network, memory, devices and user one by one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from .shell import Raw, folded
 
 
 class Podman:
-    """`podman run`, without root."""
+    """Runs `podman run` without root."""
 
     root: str | None = MODELS
 
     def prepare(self, service: Service) -> list[str]:
-        """Nothing: images are pulled when they are missing."""
+        """Returns no lines, because missing images are pulled at the start."""
         return []
 
     def engine(self, service: Service, command: Sequence[str], variables: Sequence[str]) -> str:
-        """`podman run` with the host's network, shared memory, GPUs and the folder of weights."""
+        """Returns a `podman run` command with the host's network, shared memory, GPUs and the folder of weights."""
         r = service.resources
         out = [*self._start(service), f"--shm-size={r.shm_gib}g" if r.shm_gib else "--ipc=host", *self._devices(service)]
         if service.model.source != "built-in":
-            # Lustre takes no SELinux label; a relabelled mount is asked for only where the description says so.
+            # Lustre takes no SELinux label, so a relabelled mount is requested only if the description asks for it.
             label = ",Z" if service.hpc.selinux else ""
             out += ["--volume", Raw(f'"$CACHE:{MODELS}:ro{label}"')]
         out += [f"--env={name}" for name in variables]
         return folded([*out, f"--entrypoint={command[0]}", service.image, *command[1:]])
 
     def part(self, service: Service, part: Part, variables: Sequence[str]) -> str:
-        """`podman run` of a part."""
+        """Returns a `podman run` command that runs a part."""
         out = self._start(service)
         if part.data is not None:
             out += ["--volume", Raw(f'"$data:{part.data}{":Z" if service.hpc.selinux else ""}"')]

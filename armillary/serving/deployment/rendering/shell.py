@@ -1,4 +1,4 @@
-"""Shell text that cannot be misread: every word quoted, unless it is said to be shell already."""
+"""Writes shell text in which every word is quoted, unless it is marked as shell text already."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Raw(str):
 
 
 def words(given: Iterable[str]) -> str:
-    """Words as a shell command."""
+    """Returns the words as a shell command."""
     return " ".join(word if isinstance(word, Raw) else shlex.quote(word) for word in given)
 
 
 def folded(given: Iterable[str], indent: str = "  ") -> str:
-    """A long command over several lines: one option, with its value, a line."""
+    """Returns a long command folded over several lines, with one option and its value per line."""
     lines: list[str] = []
     for word in given:
         text = word if isinstance(word, Raw) else shlex.quote(word)
@@ -32,7 +32,7 @@ def folded(given: Iterable[str], indent: str = "  ") -> str:
 
 
 def exports(env: Mapping[str, str], prefix: str = "") -> list[str]:
-    """`export NAME='value'` for each variable."""
+    """Returns `export NAME='value'` for each variable."""
     return [f"export {prefix}{name}={shlex.quote(value)}" for name, value in sorted(env.items())]
 
 
@@ -41,7 +41,7 @@ _CONTENTS = re.compile(r"contents sha256:([0-9a-f]{64})")
 
 
 def seal(text: str, target: str, digest: str, *, comment: str = "# ") -> str:
-    """The text with a head that says what made it, from which description, and a hash that betrays a later edit."""
+    """Returns the text with a head that names the renderer and the description, and a hash that reveals later edits."""
     said = [f"{comment}Rendered by armillary deploy for {target}; description sha256:{digest}", f"{comment}contents sha256:{_ZEROS}"]
     first, newline, rest = text.partition("\n")
     sealed = "\n".join([first, *said, rest] if first.startswith("#!") and newline else [*said, text])
@@ -49,12 +49,12 @@ def seal(text: str, target: str, digest: str, *, comment: str = "# ") -> str:
 
 
 def stamp(text: str) -> str:
-    """Writes the hash of the contents where zeros stand for it."""
+    """Replaces the zeros in the head by the hash of the contents."""
     blank = _CONTENTS.sub(f"contents sha256:{_ZEROS}", text, count=1)
     return blank.replace(f"contents sha256:{_ZEROS}", f"contents sha256:{hashlib.sha256(blank.encode()).hexdigest()}", 1)
 
 
 def untouched(text: str) -> bool | None:
-    """Whether a rendered file is as it was rendered; None for a file that was not rendered."""
+    """Returns whether a rendered file is unchanged since it was rendered, or None for a file that was not rendered."""
     found = _CONTENTS.search(text)
     return None if found is None else stamp(text) == text

@@ -1,4 +1,4 @@
-"""Slurm: what `#SBATCH` asks for, and the job that serves until its time is over and may queue the next one."""
+"""Writes the `#SBATCH` lines and the Slurm job that serves until its time limit and may queue its successor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .host_scripts import supervisor
 
 
 def walltime(hours: float) -> str:
-    """Hours as Slurm writes them: [days-]hours:minutes:seconds."""
+    """Returns hours in Slurm's notation, [days-]hours:minutes:seconds."""
     seconds = math.ceil(hours * 3600)
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
@@ -17,7 +17,7 @@ def walltime(hours: float) -> str:
 
 
 def directives(service: Service) -> list[str]:
-    """The `#SBATCH` lines."""
+    """Returns the `#SBATCH` lines."""
     r, nodes = service.resources, service.parallel.nodes
     asked = [f"--job-name={service.name}", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={r.cpus}", f"--mem={r.memory_gib}G"]
     if r.gpus_per_node:
@@ -33,7 +33,7 @@ def directives(service: Service) -> list[str]:
 
 
 def job(service: Service) -> str:
-    """`job.sh`."""
+    """Returns `job.sh`."""
     nodes = [
         'node_list=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d, -)',
         'first=${node_list%%,*}',

@@ -1,4 +1,4 @@
-"""What every target is: a technique that turns a description into files."""
+"""A target is a technique that turns a description into the files of one platform."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..description.service import Service
 
 @dataclass(frozen=True)
 class Target(Technique):
-    """A platform. `render` gives its files, relative path to text; the same description gives the same bytes."""
+    """A platform. `render` maps relative paths to texts, and the same description always gives the same bytes."""
 
     #: The platform's name, as `--to` takes it.
     platform: ClassVar[str] = ""
 
     def render(self, service: Service) -> dict[str, str]:
-        """The files of the platform."""
+        """Returns the files of the platform."""
         raise NotImplementedError

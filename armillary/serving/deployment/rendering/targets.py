@@ -1,4 +1,4 @@
-"""Every target by name, and rendering into a folder."""
+"""Finds targets by name and renders them into folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS = {
 
 
 def target(name: str) -> Target:
-    """A target by its name."""
+    """Returns a target by its name."""
     if name not in TARGETS:
         raise unknown("target", name, TARGETS)
     module, _, attribute = TARGETS[name].partition(":")
@@ -34,12 +34,12 @@ def target(name: str) -> Target:
 
 
 def render(service: Service, name: str) -> dict[str, str]:
-    """The files of one target, relative path to text."""
+    """Returns the files of one target as a mapping from relative path to text."""
     return dict(sorted(target(name).render(service).items()))
 
 
 def write(service: Service, names: Iterable[str], folder: Path, *, force: bool = False) -> list[Path]:
-    """Renders targets into folders of their names; refuses to replace what somebody edited, and then writes nothing."""
+    """Renders each target into a folder with the target's name; if somebody edited a file there, refuses and writes nothing."""
     found = {folder / name / file: text for name in names for file, text in render(service, name).items()}
     if not force:
         for path in found:

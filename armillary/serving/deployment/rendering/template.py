@@ -1,7 +1,7 @@
-"""The part of Helm's template language that our charts use, and no more: so a chart can be rendered where no Helm is.
+"""Renders the subset of Helm's template language that our charts use, so that a chart can be rendered without Helm.
 
-`{{ .Values.a.b }}`, `{{ .name }}`, `{{ "text" }}`, pipes to `quote`, `default`, `toYaml`, `nindent`;
-`{{- if }}`, `{{- range }}`, `{{- end }}`.
+The subset is `{{ .Values.a.b }}`, `{{ .name }}`, `{{ "text" }}`, pipes to `quote`, `default`, `toYaml` and `nindent`, and
+`{{- if }}`, `{{- range }}` and `{{- end }}`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 
 
 def render(text: str, values: dict[str, Any]) -> str:
-    """The text with its actions carried out on `values`."""
+    """Returns the text with its actions carried out on `values`."""
     pieces: list[tuple[str, str]] = []  # ("text" or "action", content)
     at, trim = 0, False
     for found in _ACTION.finditer(text):
@@ -30,12 +30,12 @@ def render(text: str, values: dict[str, Any]) -> str:
     pieces.append(("text", rest.lstrip() if trim else rest))
     out, end = _block(pieces, 0, {"Values": values})
     if end != len(pieces):
-        raise InputError("an {{ end }} without its beginning")
+        raise InputError("found an {{ end }} that closes no block")
     return out
 
 
 def _block(pieces: list[tuple[str, str]], at: int, dot: Any) -> tuple[str, int]:
-    """Text from piece `at` to the `end` that closes it (or to the last piece), and where that is."""
+    """Returns the text from piece `at` to the `end` that closes the block, or to the last piece, and the index of that piece."""
     out: list[str] = []
     while at < len(pieces):
         kind, content = pieces[at]
@@ -87,7 +87,7 @@ def _pipe(expression: str, dot: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """As Go quotes: what cannot be printed is escaped."""
+    """Returns the text quoted as Go does, with unprintable characters escaped."""
     known = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     out = []
     for c in text:

@@ -1,1 +1,1 @@
-"""Where experts go: placements, the co-clustering that finds them, and when to plan again."""
+"""Placements of experts, the co-clustering that finds them, and the rule for planning again."""

@@ -1,8 +1,8 @@
-"""Balanced co-clustering of tokens and experts: which device holds each expert of a layer, and which each token number calls home.
+"""Balanced co-clustering of tokens and experts assigns each expert of a layer a device and each token number a home.
 
-maximise Σ_v n_v Σ_e P(e|v)·[device of e = home of v], every device with as many experts, the homes' token mass within 5 % of even, and a
-penalty on devices whose experts get more tokens than others'. Cross-entropy search makes the start; alternation and exchanges of two
-experts polish it.
+It maximises Σ_v n_v Σ_e P(e|v)·[device of e = home of v] with equally many experts on every device, the homes' token mass within 5 % of
+even, and a penalty on devices whose experts get more tokens than others. Cross-entropy search finds the start, and alternation and
+exchanges of two experts improve it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from armillary.kernels import kernel
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
-#: Token numbers, the most frequent first, on which starts and exchanges are judged; the rest follows them.
+#: Starts and exchanges are judged on this number of token numbers, the most frequent ones; the rest follows.
 HEAD = 512
-#: Starts that are polished.
+#: The number of starts that are improved.
 STARTS = 2
-#: How far from even the token mass of a device may be, and steps in which the prices that keep it so are found.
+#: The largest deviation of a device's token mass from the mean, and the steps to find the prices that keep it.
 SLACK, PRICES = 0.05, 30
-#: Gain of a round of polishing, as a share, from which on another one follows.
+#: The relative gain of a round of improvement from which another round follows.
 ENOUGH = 1e-3
 
 
 def token_weights(counts: Any, k: int) -> Any:
-    """[token numbers, experts], sparse: n_v·P(e|v), P with half a count added to every expert.
+    """Returns n_v·P(e|v), sparse [token numbers, experts], where P has half a count added to every expert.
 
-    What the half counts add is the same for every expert, so that it moves no decision and is left out.
+    The half counts add the same to every expert, so they change no decision and are left out.
     """
     experts = counts.shape[1]
     seen = np.asarray(counts.sum(axis=1)).ravel() / k
@@ -42,14 +42,14 @@ def cluster_experts(
     weights: Any, devices: int, rng: np.random.Generator, *, samples: int = 200, elite: float = 0.1, smoothing: float = 0.7,
     rounds: int = 50, penalty: float = 0.1,
 ) -> Ints:  # fmt: skip
-    """[experts] the device of each, equally many on every device, or to within one. weights [token numbers, experts], sparse or dense."""
+    """Returns the device of each expert, with equally many per device to within one; weights is [token numbers, experts]."""
     real = weights.shape[1]
     experts = -(-real // devices) * devices
     total = np.asarray(weights.sum(axis=1)).ravel()
     head = np.sort(np.argsort(-total, kind="stable")[:HEAD])
     dense = weights[head]
     dense = (dense.toarray() if hasattr(dense, "toarray") else np.asarray(dense)).astype(np.float32)
-    # Where devices do not divide the experts, experts that no token uses fill up.
+    # If devices do not divide the experts, unused experts fill up.
     dense = np.pad(dense, ((0, 0), (0, experts - real)))
     load = np.pad(np.asarray(weights.sum(axis=0)).ravel(), (0, experts - real))
     judge = _Judge(dense, load * (dense.sum() / max(load.sum(), 1e-30)), total[head], devices, penalty)
@@ -62,10 +62,10 @@ def cluster_experts(
 
 
 def homes(scores: Floats, mass: Floats, slack: float = SLACK) -> tuple[Ints, Floats]:
-    """([token numbers] home of each, [devices] mass at home there): the best device of each, as far as all stay within `slack` of even.
+    """Returns the home of each token number and the mass at home on each device; homes are the best that keep within `slack` of even.
 
-    scores [token numbers, devices]; mass [token numbers]. Where a device has too much or too little, what loses least by it moves, of a
-    token number that is too frequent for one device a part: its home is where most of it is.
+    scores is [token numbers, devices], mass is [token numbers]. If a device has too much or too little, what loses least moves. A token
+    number that is too frequent for one device is split, and its home is where most of it is.
     """
     tokens, devices = scores.shape
     per_token = scores / np.maximum(mass, 1e-30)[:, None]
@@ -92,7 +92,7 @@ def homes(scores: Floats, mass: Floats, slack: float = SLACK) -> tuple[Ints, Flo
 
 
 def _move(part: Floats, per_token: Floats, givers: list[int], takers: Ints, held: Floats, *, low: float, high: float) -> None:
-    """Moves mass from givers, down to `low`, to takers, up to `high`, starting with what loses least per token."""
+    """Moves mass from givers down to `low` to takers up to `high`, starting with what loses least per token."""
     tokens, giver = np.nonzero(part[:, givers] > 0)
     giver = np.asarray(givers)[giver]
     best = np.argmax(per_token[tokens][:, takers], axis=1)
@@ -112,10 +112,10 @@ def _move(part: Floats, per_token: Floats, givers: list[int], takers: Ints, held
 
 
 class _Judge:
-    """What an assignment of experts is worth when token numbers go where most of their experts are, as far as mass stays even.
+    """Values an assignment of experts if token numbers go where most of their experts are while mass stays even.
 
-    Σ_v max_d (score[v, d] − price_d·mass_v) + Σ_d price_d·(most mass that a device may have), the prices the ones that make it least: by
-    duality the best that any even assignment can reach, token numbers split where they must be.
+    The value is Σ_v max_d (score[v, d] − price_d·mass_v) + Σ_d price_d·(most mass of a device) at the prices that minimise it. By duality
+    this is the best that any even assignment can reach, with token numbers split where necessary.
     """
 
     def __init__(self, weights: npt.NDArray[np.float32], load: Floats, mass: Floats, devices: int, penalty: float) -> None:
@@ -123,11 +123,11 @@ class _Judge:
         self.columns = np.ascontiguousarray(weights.T)
 
     def scores(self, device: Ints) -> npt.NDArray[np.float32]:
-        """[tokens, devices] weight of the experts on each."""
+        """Returns the weight of the experts on each device, [tokens, devices]."""
         return self.weights @ np.eye(self.devices, dtype=np.float32)[device]
 
     def prices(self, scores: npt.NDArray[np.float32]) -> tuple[Floats, float]:
-        """([devices] prices, the sum above) by subgradients."""
+        """Returns the prices [devices] and the value, by subgradients."""
         most = (1 + SLACK) * float(self.mass.sum()) / self.devices
         price, best, step = np.zeros(self.devices), (np.zeros(self.devices), np.inf), 0.3
         for _ in range(PRICES):
@@ -142,12 +142,12 @@ class _Judge:
         return best
 
     def value(self, device: Ints) -> float:
-        """Weight at home, less the penalty."""
+        """Returns the weight at home less the penalty."""
         loads = np.bincount(device, weights=self.load, minlength=self.devices).astype(float)
         return self.prices(self.scores(device))[1] - self.penalty * float(self.uneven(loads))
 
     def values(self, device: Ints) -> Floats:
-        """[samples] of device [samples, experts], without prices."""
+        """Returns the values [samples] of device [samples, experts] without prices."""
         local = np.full((len(self.weights), len(device)), -np.inf, np.float32)
         loads = np.empty((len(device), self.devices))
         for d in range(self.devices):
@@ -157,16 +157,16 @@ class _Judge:
         return local.sum(axis=0, dtype=np.float64) - self.penalty * self.uneven(loads)
 
     def uneven(self, loads: Floats) -> Floats:
-        """Σ |load − mean| over the last axis."""
+        """Returns Σ |load − mean| over the last axis."""
         return np.abs(loads - loads.mean(axis=-1, keepdims=True)).sum(axis=-1)
 
 
 def _cross_entropy(
     judge: _Judge, experts: int, devices: int, rng: np.random.Generator, samples: int, elite: float, smoothing: float, rounds: int
 ) -> list[Ints]:
-    """The best assignments of a search that learns for each expert how likely each device is."""
+    """Returns the best assignments of a search that learns for each expert how likely each device is."""
     chance = np.full((experts, devices), 1.0 / devices)
-    # Devices are alike: the first expert has the first one.
+    # Devices are interchangeable, so the first expert gets the first one.
     chance[0] = np.arange(devices) == 0
     keep = max(2, round(elite * samples))
     best: list[tuple[float, Ints]] = []
@@ -186,7 +186,7 @@ def _cross_entropy(
 
 
 def _draw(chance: Floats, samples: int, rng: np.random.Generator) -> Ints:
-    """[samples, experts] devices by chance, equally many experts on each: in random order, each where there is room."""
+    """Draws devices [samples, experts] with equally many experts on each, in random order and where there is room."""
     experts, devices = chance.shape
     out = np.empty((samples, experts), np.int64)
     # The largest of log chance + Gumbel noise is a draw by chance, also among those that have room.
@@ -238,7 +238,7 @@ def _alternate(judge: _Judge, device: Ints) -> Ints:
 
 
 def _exchange(judge: _Judge, device: Ints) -> Ints:
-    """Exchanges two experts of two devices wherever that is worth it at the prices now, until it is nowhere."""
+    """Exchanges two experts of two devices wherever that pays at the present prices, until it pays nowhere."""
     device = device.copy()
     scores = judge.scores(device)
     net = np.ascontiguousarray((scores - judge.mass[:, None] * judge.prices(scores)[0]).T.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Where the experts of every layer are, and where requests and tokens should go to be near them."""
+"""A placement says where the experts of every layer are, and where requests and tokens should go to be near them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ExpertPlacement:
-    """physical [layers, devices, slots]: the expert in each slot. Every expert has at least one slot; some have copies.
+    """The expert in each slot, physical [layers, devices, slots]. Every expert has at least one slot, and some have copies.
 
-    request_score [token numbers, devices]: how much of a token's work each device can do, summed over layers; None: no opinion.
-    token_score [layers, token numbers, devices]: the same for each layer, for shuffling single tokens; None: no opinion.
+    request_score [token numbers, devices] is the share of a token's work that each device can do, summed over layers, or None.
+    token_score [layers, token numbers, devices] is the same for each layer, for shuffling single tokens, or None.
     """
 
     physical: npt.NDArray[np.int16]
@@ -42,23 +42,23 @@ class ExpertPlacement:
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return int(self.physical.shape[1])
 
     @classmethod
     def of_devices(cls, device: npt.ArrayLike, devices: int, **scores: Any) -> ExpertPlacement:
-        """From device [layers, experts], each device with equally many, in the order of expert numbers on it."""
+        """Makes a placement from device [layers, experts], with equally many experts per device in the order of their numbers."""
         where = np.atleast_2d(np.asarray(device))
         order = np.argsort(where, axis=1, kind="stable").astype(np.int16)
         return cls(order.reshape(len(where), devices, -1), where.shape[1], **scores)
 
     @classmethod
     def index_order(cls, layers: int, experts: int, devices: int, **scores: Any) -> ExpertPlacement:
-        """The first experts on the first device, and so on: what engines do by default."""
+        """Puts the first experts on the first device, and so on, as engines do by default."""
         return cls.of_devices(np.tile(np.repeat(np.arange(devices), experts // devices), (layers, 1)), devices, **scores)
 
     def holds(self) -> npt.NDArray[np.bool_]:
-        """[layers, experts, devices] whether a device has the expert."""
+        """Returns whether a device has an expert, [layers, experts, devices]."""
         found = np.zeros((self.layers, self.experts, self.devices), bool)
         for d in range(self.devices):
             for layer in range(self.layers):
@@ -66,7 +66,7 @@ class ExpertPlacement:
         return found
 
     def copies(self, layer: int) -> tuple[Ints, Ints, Ints]:
-        """(first [experts + 1], device, slot): copies first[e] to before first[e + 1] are those of expert e in a layer."""
+        """Returns (first [experts + 1], device, slot), where copies first[e] to before first[e + 1] are those of expert e in a layer."""
         flat = self.physical[layer].ravel().astype(np.int64)
         order = np.argsort(flat, kind="stable")
         first = np.searchsorted(flat[order], np.arange(self.experts + 1)).astype(np.int64)
@@ -74,16 +74,16 @@ class ExpertPlacement:
         return first, device, slot
 
     def expert_map(self) -> dict[str, Any]:
-        """As SGLang's `--init-expert-location` and vLLM's EPLB tables have it: the logical expert of every physical slot of each layer."""
+        """Returns the logical expert of every physical slot per layer, as in SGLang's `--init-expert-location` and vLLM's EPLB tables."""
         return {"physical_to_logical_map": self.physical.reshape(self.layers, -1).tolist()}
 
     def to_json(self) -> str:
-        """`expert_map` as text."""
+        """Returns `expert_map` as JSON."""
         return json.dumps(self.expert_map())
 
     @classmethod
     def from_map(cls, found: Mapping[str, Any], devices: int) -> ExpertPlacement:
-        """The placement that `expert_map` describes."""
+        """Returns the placement that `expert_map` describes."""
         try:
             rows = np.asarray(found.get("physical_to_logical_map", ()))
         except ValueError:  # rows of different lengths
@@ -95,11 +95,11 @@ class ExpertPlacement:
         return cls(rows.reshape(len(rows), devices, -1).astype(np.int16), int(rows.max()) + 1)
 
     def route(self, token_ids: npt.ArrayLike) -> int:
-        """The device whose experts these tokens use most; the first where nothing is known of them."""
+        """Returns the device whose experts these tokens use most, or the first one if nothing is known about them."""
         return int(np.argmax(self.scores(token_ids)))
 
     def scores(self, token_ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """[devices] the share of these tokens' work that each device can do, mean over tokens and layers."""
+        """Returns the share of these tokens' work that each device can do, [devices], averaged over tokens and layers."""
         tokens = np.ascontiguousarray(token_ids, np.int32)
         total = np.zeros(self.devices, np.float32)
         if self.request_score is not None and len(tokens):
@@ -108,10 +108,10 @@ class ExpertPlacement:
         return total
 
     def shuffle(self, token_ids: npt.ArrayLike, layer: int) -> tuple[Ints, Ints]:
-        """(permutation, inverse): tokens in the order in which equal parts of them go to the devices, device 0 first.
+        """Returns (permutation, inverse) of tokens, in the order in which equal parts of them go to the devices, device 0 first.
 
-        Every device gets as many as any other, to within one. A token goes to the device with most of its experts that has room; those
-        that would lose most go first.
+        All devices get equally many, to within one. A token goes to the device with room that has most of its experts; tokens that would
+        lose most go first.
         """
         tokens = np.asarray(token_ids, np.int64)
         n = len(tokens)
@@ -130,18 +130,18 @@ class ExpertPlacement:
 
 
 def bucket_sizes(tokens: int, devices: int) -> Ints:
-    """How many tokens each device gets when they are scattered evenly, the first ones one more."""
+    """Returns the tokens per device when they are scattered evenly; the first devices get one more."""
     return np.full(devices, tokens // devices) + (np.arange(devices) < tokens % devices)
 
 
 def _into_buckets(score: npt.NDArray[np.float32]) -> Ints:
-    """[tokens] a device for each, as many on each as `bucket_sizes` says."""
+    """Returns a device for each token, with as many tokens per device as `bucket_sizes` says."""
     n, devices = score.shape
     room = bucket_sizes(n, devices)
     device = np.full(n, -1, np.int64)
     left = np.arange(n)
     open_ = np.ones(devices, bool)
-    # Each round the tokens that have most to lose take their best device that has room.
+    # In each round, the tokens that have most to lose take their best device that has room.
     while len(left):
         part = np.where(open_[None, :], score[left], -np.inf)
         best = np.argmax(part, axis=1)

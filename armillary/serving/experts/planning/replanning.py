@@ -1,4 +1,4 @@
-"""Placing again when routing has changed, so that fewer tokens stay at home than the placement promised (our design)."""
+"""Places again when routing has changed so much that fewer tokens stay at home than the placement promised (our design)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..simulation.traffic import count_traffic
 from .placement import ExpertPlacement
 from .technique import ExpertTechnique
 
-#: Below this share of the forecast it is time.
+#: Below this share of the forecast the experts are placed again.
 DROP = 0.9
 
 
 def local_rate(placement: ExpertPlacement, trace: RoutingTrace, wave: int, *, by_score: bool = True) -> float:
-    """The share of (token, expert) pairs at home when a trace's requests are dispatched `wave` at a time (Attention-DP)."""
+    """Returns the share of (token, expert) pairs at home when a trace's requests are dispatched `wave` at a time (Attention-DP)."""
     source = assign(trace, placement, wave, by_score=by_score)[trace.request]
     step = np.zeros(len(trace), np.int64)
     found = [count_traffic(placement, layer, trace.chosen[layer], step, source, 1) for layer in range(trace.layers)]
@@ -26,10 +26,10 @@ def local_rate(placement: ExpertPlacement, trace: RoutingTrace, wave: int, *, by
 
 @dataclass
 class Replanning:
-    """A technique's placement, watched: `served` is told of every wave, and places anew when the local rate is 10 % below the forecast.
+    """Watches a technique's placement: `served` is told of every wave, and places again if the local rate is 10 % below the forecast.
 
-    It learns from four fifths of what was seen; the forecast is the local rate on the rest. A new placement is learnt from the last
-    `memory` waves. `plans`: how often it was placed, the first time included.
+    It learns from four fifths of what was seen, and the forecast is the local rate on the rest. A new placement is learnt from the last
+    `memory` waves. `plans` counts the placements, including the first.
     """
 
     technique: ExpertTechnique
@@ -46,7 +46,7 @@ class Replanning:
         self._place(self.seen)
 
     def _place(self, trace: RoutingTrace) -> None:
-        # What was learnt from would promise too much.
+        # The requests from which it learnt would promise too much.
         cut = trace.requests - max(1, trace.requests // 5)
         learnt, last = trace.take(np.arange(cut)), trace.take(np.arange(cut, trace.requests))
         self.placement = self.technique.place(learnt, self.devices)
@@ -54,7 +54,7 @@ class Replanning:
         self.plans += 1
 
     def served(self, trace: RoutingTrace) -> float:
-        """The local rate of a wave that has been served; the placement may be another one afterwards."""
+        """Returns the local rate of a wave that has been served; afterwards the placement may be a new one."""
         found = local_rate(self.placement, trace, self.wave, by_score=self.technique.by_score)
         self._recent = [*self._recent, trace][-self.memory :]
         if found < DROP * self.forecast:
@@ -63,7 +63,7 @@ class Replanning:
 
 
 def joined(traces: list[RoutingTrace]) -> RoutingTrace:
-    """One trace of all requests, in order."""
+    """Returns one trace of all requests, in order."""
     first = np.cumsum([0, *(trace.requests for trace in traces)])
     return RoutingTrace(
         np.concatenate([t.token_id for t in traces]), np.concatenate([t.position for t in traces]),

@@ -1,4 +1,4 @@
-"""What every technique of this arena answers: where the experts go, learnt from routing that was seen, and where requests and tokens go."""
+"""The interface of every technique of this arena: it places experts by the routing that was seen, and may direct requests and tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExpertTechnique(Technique):
     by_score: ClassVar[bool] = False
 
     def place(self, trace: RoutingTrace, devices: int) -> ExpertPlacement:
-        """Where the experts go; `trace` is what was seen before."""
+        """Places the experts by the routing in `trace`, which was seen before."""
         raise NotImplementedError
 
 

@@ -1,1 +1,1 @@
-"""Which experts tokens went to: traces from files, drawn ones, and those of a real small model."""
+"""Routing traces from files, drawn ones, and those of a real small model."""

@@ -1,4 +1,4 @@
-"""How often a token that one expert of a layer served is served by each expert of the next layer."""
+"""Counts how often a token that one expert of a layer served is served by each expert of the next layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .trace import RoutingTrace
 
 
 def coactivation(trace: RoutingTrace) -> npt.NDArray[np.float64]:
-    """[layers − 1, experts, experts]: counts of (expert in a layer, expert in the next) over all tokens."""
+    """Returns the counts of (expert in a layer, expert in the next) over all tokens, [layers − 1, experts, experts]."""
     found = np.zeros((trace.layers - 1, trace.experts, trace.experts))
     for layer in range(trace.layers - 1):
         a, b = trace.chosen[layer].astype(np.int64), trace.chosen[layer + 1].astype(np.int64)

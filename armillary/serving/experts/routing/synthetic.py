@@ -1,8 +1,8 @@
-"""Routing drawn from token numbers with a given affinity, and none as the control.
+"""Draws routing from token numbers with a given affinity, or with none as the control.
 
-Token numbers follow Zipf's law and belong to latent topics; a topic prefers a group of experts in every layer, the groups scattered over
-the expert numbers. A token number's k favourite experts in a layer lie mostly in its topic's group and get `affinity` of its choices
-on average; the rest goes anywhere. Requests draw from one or two topics. With `affinity` = k / experts nothing can be predicted.
+Token numbers follow Zipf's law and belong to latent topics. A topic prefers a group of experts in every layer, and the groups are
+scattered over the expert numbers. A token number's k favourite experts in a layer are mostly in its topic's group and get `affinity` of
+its choices on average; the rest go anywhere. Requests draw from one or two topics. With `affinity` = k / experts nothing can be predicted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ def draw(
     requests: int, *, experts: int, k: int, layers: int, affinity: float, rng: np.random.Generator, vocabulary: int = 32_000,
     prompt: int = 96, output: int = 32, topics: tuple[int, ...] | None = None,
 ) -> RoutingTrace:  # fmt: skip
-    """Requests of prompt + output tokens. `affinity` is the mean share of a token's choices that fall on its k
-    favourites, as one number or one per layer.
+    """Draws requests of prompt + output tokens. `affinity` is the mean share of a token's choices on its k favourites, or one per layer.
 
-    topics: which of the topics requests may have (all of them by default), to learn on some and be judged on others.
+    topics: the topics that requests may have (all of them by default), to learn on some and be judged on others.
     """
     if vocabulary < TOPICS or not 1 <= k <= experts or min(requests, layers, prompt) < 1 or output < 0:
         raise InputError(f"expected at least {TOPICS} token numbers, k of 1 to {experts}, and a request, a layer and a prompt token")
@@ -52,7 +51,7 @@ def _favourites(vocabulary: int, experts: int, k: int, layers: int, topic_of: np
     for layer in range(layers):
         shuffled = np.concatenate([rng.permutation(experts) for _ in range(-(-TOPICS * size // experts))])
         groups[layer] = shuffled[: TOPICS * size].reshape(TOPICS, size)
-        # One key per token and expert; favourites are the k smallest, those of the group most of the time.
+        # There is one key per token and expert; favourites are the k smallest, which are mostly those of the group.
         for start in range(0, vocabulary, 4096):
             part = topic_of[start : start + 4096]
             keys = rng.random((len(part), experts)) + 1.0
@@ -66,7 +65,7 @@ def _favourites(vocabulary: int, experts: int, k: int, layers: int, topic_of: np
 def _tokens(
     requests: int, length: int, weight: np.ndarray, topic_of: np.ndarray, allowed: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token numbers of each request: of its topics, or shared by all."""
+    """Draws the token numbers of each request from its topics or from those shared by all."""
     shared = np.argsort(-weight)[:SHARED]
     common = weight[shared] / weight[shared].sum()
     members = [np.flatnonzero(topic_of == t) for t in range(TOPICS)]
@@ -86,9 +85,9 @@ def _tokens(
 
 
 def _choose(favourites: np.ndarray, experts: int, k: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """k different experts per token: each favourite is kept with a chance that makes `share` of all choices favourites."""
+    """Draws k different experts per token; each favourite is kept with a probability that makes `share` of all choices favourites."""
     n = len(favourites)
-    # A choice that is not kept falls on a favourite by chance too, k / experts of the time.
+    # A choice that is not kept is a favourite by chance with probability k / experts.
     keep = np.clip((share - k / experts) / (1 - k / experts), 0.0, 1.0)
     kept = rng.random((n, k)) < keep
     keys = rng.random((n, experts))

@@ -1,4 +1,4 @@
-"""Routing of a real mixture: `tiny-moe`, trained here for a minute or two on English prose, and what its routers choose on other prose.
+"""Records the routing of a real mixture: `tiny-moe` is trained for a minute or two on English prose, and routes other prose.
 
 The prose is Python's own language reference, which comes with every Python (`pydoc_data.topics`); tokens are bytes. Training keeps the
 experts' load even by Switch Transformer's auxiliary loss (Fedus et al., 2022), as trained mixtures do. PyTorch.
@@ -19,15 +19,15 @@ from armillary.llm.tiny.tokens import encode
 
 from .trace import RoutingTrace
 
-#: Tokens of a training sequence, sequences per step, the learning rate, and the weight of even load.
+#: The tokens per training sequence, sequences per step, learning rate, and weight of even load.
 LENGTH, SEQUENCES, RATE, EVEN = 96, 8, 2e-3, 0.02
-#: Tokens of a request whose routing is recorded, and how many of them are its prompt.
+#: The tokens of a request whose routing is recorded, and those of its prompt.
 REQUEST, PROMPT = 128, 96
 
 
 @functools.lru_cache(maxsize=1)
 def prose() -> tuple[npt.NDArray[np.int64], ...]:
-    """Articles as tokens, the longer ones, in the order of their titles."""
+    """Returns the longer articles as tokens, in the order of their titles."""
     from pydoc_data.topics import topics
 
     return tuple(np.array(encode(topics[title]), np.int64) for title in sorted(topics) if len(topics[title]) > 4 * REQUEST)
@@ -35,7 +35,7 @@ def prose() -> tuple[npt.NDArray[np.int64], ...]:
 
 @functools.lru_cache(maxsize=2)
 def trained(steps: int, seed: int) -> Any:
-    """`tiny-moe` after so many steps on every second article."""
+    """Returns `tiny-moe` after this number of training steps on every second article."""
     from armillary.llm.tiny.transformer import Tiny
 
     with _one_thread():
@@ -44,7 +44,7 @@ def trained(steps: int, seed: int) -> Any:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Products this small are done before a second thread has woken up; on a busy machine waiting for it takes most of the time."""
+    """Runs PyTorch on one thread, because such small products end before a second thread wakes up, and waiting for it takes most time."""
     import torch
 
     before = torch.get_num_threads()
@@ -77,7 +77,7 @@ def _train(model: Any, steps: int, seed: int) -> Any:
 
 
 def forward(model: Any, ids: Any) -> tuple[Any, Any]:
-    """(logits [sequences, tokens, vocabulary], how uneven the experts' load is: 1 where even), of whole sequences, to learn from."""
+    """Returns (logits [sequences, tokens, vocabulary], unevenness of the experts' load, 1 if even) of whole sequences, for training."""
     import torch
     from torch.nn import functional as fn
 
@@ -120,7 +120,7 @@ def forward(model: Any, ids: Any) -> tuple[Any, Any]:
 
 @functools.lru_cache(maxsize=2)
 def recorded(steps: int, requests: int, seed: int) -> RoutingTrace:
-    """What the trained model's routers choose on pieces of the articles that it was not trained on, an article after the other in turn."""
+    """Records the trained model's routing on pieces of the articles on which it was not trained, from each article in turn."""
     import torch
 
     model = trained(steps, seed)
@@ -145,7 +145,7 @@ def recorded(steps: int, requests: int, seed: int) -> RoutingTrace:
 
 
 def bits_per_byte(model: Any, tokens: int = 2048) -> float:
-    """Bits per byte with which the model predicts text that it was not trained on: 8 if it knows nothing, less is better."""
+    """Returns the bits per byte on text on which the model was not trained; 8 if it knows nothing, and less is better."""
     import torch
 
     text = torch.from_numpy(np.concatenate(prose()[1::2])[: tokens + 1])

@@ -1,4 +1,4 @@
-"""Which experts every token went to, layer by layer: a routing trace, read, checked, cut and counted."""
+"""A routing trace says which experts every token went to, layer by layer; it is read, checked, cut and counted here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from armillary.errors import InputError, one_line
 from armillary.files import Column, check_archive, read_arrays, read_table
 
 Ints = npt.NDArray[np.int32]
-#: Bytes of a file's arrays, and token numbers, beyond which it is not read.
+#: The most bytes of a file's arrays, and the most token numbers.
 MOST_BYTES, MOST_TOKENS = 4 << 30, 1 << 20
 _COLUMNS = ("token_id", "position", "request", "layer", "experts")
 
@@ -22,8 +22,8 @@ _COLUMNS = ("token_id", "position", "request", "layer", "experts")
 class RoutingTrace:
     """Tokens in the order of requests and positions, and the experts that each layer's router chose for them.
 
-    token_id, position, request [tokens]; chosen [layers, tokens, k]: expert numbers, −1 in a layer that has none for the token.
-    `experts`: how many a layer has. `prompt` [requests]: tokens of each request that were given, the rest was generated.
+    token_id, position and request are [tokens]; chosen [layers, tokens, k] has expert numbers, and −1 in a layer that has none for the
+    token. A layer has `experts` experts. `prompt` [requests] is the number of tokens that were given; the rest was generated.
     """
 
     token_id: Ints
@@ -57,7 +57,7 @@ class RoutingTrace:
 
     @property
     def k(self) -> int:
-        """Experts that a token goes to in a layer."""
+        """The number of experts per token and layer."""
         return int(self.chosen.shape[2])
 
     @property
@@ -71,7 +71,7 @@ class RoutingTrace:
         return int(self.token_id.max()) + 1
 
     def take(self, requests: npt.ArrayLike) -> RoutingTrace:
-        """Only these requests, numbered anew in the order given here."""
+        """Returns only these requests, renumbered in the order given."""
         wanted = np.asarray(requests, np.int64)
         place = np.full(self.requests, -1, np.int32)
         place[wanted] = np.arange(len(wanted), dtype=np.int32)
@@ -83,14 +83,14 @@ class RoutingTrace:
         )  # fmt: skip
 
     def halves(self) -> tuple[RoutingTrace, RoutingTrace]:
-        """The first half of the requests, to learn from, and the rest, to be judged on."""
+        """Returns the first half of the requests, to learn from, and the rest, to be judged on."""
         n = self.requests
         if n < 2:
             raise InputError("routing: found one request; expected two or more, to learn from some and be judged on others")
         return self.take(np.arange(n // 2)), self.take(np.arange(n // 2, n))
 
     def counts(self, layer: int) -> Any:
-        """A sparse matrix [token numbers, experts]: how often each token went to each expert in a layer."""
+        """Returns how often each token number went to each expert in a layer, as a sparse matrix [token numbers, experts]."""
         from scipy.sparse import csr_array
 
         chosen = self.chosen[layer]
@@ -102,12 +102,12 @@ class RoutingTrace:
         return found
 
     def expert_load(self) -> npt.NDArray[np.int64]:
-        """[layers, experts] tokens that each expert gets."""
+        """Returns the tokens that each expert gets, [layers, experts]."""
         rows = [np.bincount(layer[layer >= 0], minlength=self.experts) for layer in self.chosen]
         return np.array(rows)
 
     def write(self, path: str | Path) -> None:
-        """Writes the trace as NPZ, as `read` reads it."""
+        """Writes the trace as NPZ, which `read` reads."""
         np.savez_compressed(
             path, token_id=self.token_id, position=self.position, request=self.request, chosen=self.chosen,
             experts=np.array(self.experts), prompt=self.prompt,
@@ -115,20 +115,19 @@ class RoutingTrace:
 
     @classmethod
     def read(cls, path: str | Path, experts: int | None = None) -> RoutingTrace:
-        """A trace from a file.
+        """Reads a trace from a file.
 
-        NPZ with `token_id`, `position`, `request` [tokens] and `chosen` [layers, tokens, k], optional `experts` and `prompt`; or Parquet
-        with a row for each token and layer: `token_id`, `position`, `request`, `layer`, `experts` (a list of k numbers). `experts` says
-        how many a layer has where the file does not. Nothing in the file is unpickled.
+        NPZ has `token_id`, `position`, `request` [tokens] and `chosen` [layers, tokens, k], and optionally `experts` and `prompt`. Parquet
+        has one row per token and layer with `token_id`, `position`, `request`, `layer` and `experts` (a list of k numbers). `experts` is
+        the number of experts per layer if the file does not state it. Nothing in the file is unpickled.
         """
         source = Path(path)
         if source.suffix == ".npz":
             return _from_npz(source, experts)
         if source.suffix == ".parquet":
             return _from_parquet(source, experts)
-        raise InputError(
-            f"found suffix {source.suffix!r}; expected .npz or .parquet (a .pt file is a pickle and is not read)", where=str(path)
-        )
+        said = f"found suffix {source.suffix!r}; expected .npz or .parquet (a .pt file is a pickle and is not read)"
+        raise InputError(said, where=str(path))
 
 
 def _made(token_id: Any, position: Any, request: Any, chosen: Any, experts: int | None, prompt: Any, where: str) -> RoutingTrace:
@@ -156,10 +155,9 @@ def _made(token_id: Any, position: Any, request: Any, chosen: Any, experts: int 
         raise InputError(f"prompt: found {len(given)} numbers; expected {count}, one per request", where=where)
     order = np.lexsort((arrays[1], arrays[2]))
     token, at, of = (a[order].astype(np.int32) for a in arrays[:3])
+    prompts: Ints = np.minimum(given, lengths).astype(np.int32)
     try:
-        return RoutingTrace(
-            token, at, of, arrays[3][:, order].astype(np.int16), experts or most + 1, np.minimum(given, lengths).astype(np.int32)
-        )
+        return RoutingTrace(token, at, of, arrays[3][:, order].astype(np.int16), experts or most + 1, prompts)
     except InputError as problem:
         raise InputError(str(problem), where=where) from None
 
@@ -208,7 +206,7 @@ def _from_parquet(path: Path, experts: int | None) -> RoutingTrace:
 
 
 def read_counts(path: str | Path) -> npt.NDArray[np.int64]:
-    """[layers, experts] from a table `layer,expert,count`. Pairs that are not listed count 0; layers and experts are numbered from 0."""
+    """Reads counts [layers, experts] from a table `layer,expert,count`; unlisted pairs count 0, and numbers begin at 0."""
     columns = [
         Column("layer", "int", least=0, most=1023), Column("expert", "int", least=0, most=(1 << 15) - 1),
         Column("count", "int", least=0, most=(1 << 62) - 1),

@@ -1,1 +1,1 @@
-"""What a placement is worth: which device gets which request, what is sent, and how long that takes."""
+"""Evaluates a placement: which device gets which request, what is sent, and how long that takes."""

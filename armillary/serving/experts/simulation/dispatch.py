@@ -1,4 +1,4 @@
-"""Which device takes a request when it comes: in turn, or where its tokens' experts are, as long as load allows."""
+"""Chooses the device of an arriving request: in turn, or where its tokens' experts are as long as load allows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy.typing as npt
 from ..planning.placement import ExpertPlacement
 from ..routing.trace import RoutingTrace
 
-#: Most tokens on a device over the mean, and how fast the weight of load goes up and down to keep to it.
+#: The most tokens on a device over the mean, and how fast the weight of load rises and falls to keep it.
 IMBALANCE, UP, DOWN = 1.15, 1.5, 0.97
 
 
 class ByScore:
-    """The device with the highest score − μ·(its load − mean load) / batch; loads in tokens, μ follows the imbalance.
+    """Chooses the device with the highest score − μ·(its load − mean load) / batch, with loads in tokens.
 
-    batch: tokens that a device has when it is full. μ grows while a device has more than 15 % of that above the mean, and shrinks
-    otherwise, so that locality gets what balance leaves.
+    A full device has `batch` tokens. μ grows while a device exceeds the mean by more than 15 % of that, and shrinks otherwise, so that
+    locality gets what balance leaves.
     """
 
     def __init__(self, placement: ExpertPlacement, batch: float) -> None:
@@ -25,10 +25,10 @@ class ByScore:
         self.weight = 1.0
 
     def pick(self, token_ids: npt.ArrayLike, tokens: float) -> int:
-        """The device for a request with this prompt, which will have `tokens` tokens in all."""
+        """Returns the device for a request with this prompt and `tokens` tokens in total."""
         over = (self.load - self.load.mean()) / self.batch
         value = self.placement.scores(token_ids) - self.weight * over
-        # A device that is too full takes nothing; so the limit is passed by less than one request.
+        # A device that is too full takes nothing, so the limit is exceeded by less than one request.
         value[over > IMBALANCE - 1] = -np.inf
         best = int(np.argmax(value))
         self.load[best] += tokens
@@ -37,12 +37,12 @@ class ByScore:
         return best
 
     def done(self, device: int, tokens: float) -> None:
-        """Notes that a request has left."""
+        """Records that a request has left."""
         self.load[device] -= tokens
 
 
 def assign(trace: RoutingTrace, placement: ExpertPlacement, wave: int, *, by_score: bool) -> npt.NDArray[np.int64]:
-    """[requests] the device of each, `wave` requests at a time: all of a wave have left before the next comes."""
+    """Returns the device of each request, `wave` requests at a time; all requests of a wave leave before the next wave arrives."""
     requests, devices = trace.requests, placement.devices
     if not by_score:
         return np.arange(requests) % wave % devices

@@ -1,9 +1,10 @@
-"""How long the requests of a trace take over a placement: attention on whole requests or split over the devices, and experts apart.
+"""Simulates how long the requests of a trace take on a placement of experts, with data- or tensor-parallel attention.
 
-Requests come in waves: one step takes in all prompts of a wave, every further step makes a token for each request. In a step, layer by
-layer: attention on every device, tokens to the devices of their experts, the experts' products, and back. The slowest device sets
-the time of each part. With Attention-DP a device has whole requests. With Attention-TP all devices share every token's attention, a
-reduce-scatter leaves equal parts of the tokens on the devices, by position or shuffled, and an all-gather follows the experts.
+Requests come in waves: one step processes all prompts of a wave, and every further step makes a token for each request. In each layer of
+a step, attention runs on every device, tokens go to the devices of their experts, the experts compute their products, and the results
+return. The slowest device sets the time of each part. With Attention-DP a device has whole requests. With Attention-TP all devices share
+every token's attention, a reduce-scatter leaves equal parts of the tokens on the devices, by position or shuffled, and an all-gather
+follows the experts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LINKS = ("nvlink", "pcie", "100gbe")
 
 @dataclass(frozen=True)
 class Ground:
-    """The machine: devices of one kind, and what joins them. pair_rate: bytes/s between two devices where they have a link of their own."""
+    """The machine: devices of one kind and their fabric. pair_rate is bytes/s between two devices that have a link of their own."""
 
     device: Chip
     fabric: Fabric
@@ -53,7 +54,7 @@ class Ground:
 
     @classmethod
     def of(cls, link: str, devices: int, device: str = "h100-80") -> Ground:
-        """Devices joined by NVLink, by PCIe (25 GB/s per device and direction) or by 100 Gb/s Ethernet (one port per device, at 90 %)."""
+        """Returns devices joined by NVLink, PCIe (25 GB/s per device and direction) or 100 Gb/s Ethernet (one port per device, at 90 %)."""
         on = chip(device)
         near = Fabric.of(on, devices)
         if link == "pcie":
@@ -65,9 +66,9 @@ class Ground:
         return cls(on, near, devices)
 
     def all_to_all(self, sent: npt.NDArray[Any]) -> Floats:
-        """[...] seconds, sent [..., from, to] bytes: what leaves or reaches the busiest device, or the busiest pair's own link.
+        """Returns the seconds [...] to send [..., from, to] bytes, set by the busiest device or by the busiest pair's own link.
 
-        It starts like every collective of `armillary.llm.cost.operators` but the all-reduce.
+        The latency is that of every collective of `armillary.llm.cost.operators` except the all-reduce.
         """
         busiest = np.maximum(sent.sum(axis=-1).max(axis=-1), sent.sum(axis=-2).max(axis=-1)) / self.fabric.near_rate
         if self.pair_rate:
@@ -77,12 +78,12 @@ class Ground:
 
 @dataclass(frozen=True)
 class Served:
-    """The result of a run. Times are simulated seconds; `parts` [layers traced, steps]: seconds of each part of a layer."""
+    """The result of a run. Times are simulated seconds; `parts` [layers traced, steps] holds the seconds of each part of a layer."""
 
     local_rate: float
     bytes_per_token: float
     expert_imbalance: float
-    #: Most tokens on a device over the mean, mean over waves: what the requests' dispatch made of it.
+    #: The most tokens on a device over the mean, averaged over waves, which results from the dispatch of requests.
     request_imbalance: float
     seconds: float
     tokens: int
@@ -92,17 +93,17 @@ class Served:
 
     @property
     def throughput(self) -> float:
-        """Prompt and output tokens per second."""
+        """The prompt and output tokens per second."""
         return self.tokens / self.seconds
 
     @property
     def all_to_all_share(self) -> float:
-        """Of the experts' part of the layers (to them, their products, and back), the time on the way."""
+        """The share of the experts' time (dispatch, products and combine) that tokens travel."""
         moved = float(self.parts["dispatch"].sum() + self.parts["combine"].sum())
         return moved / (moved + float(self.parts["experts"].sum()))
 
     def perfetto(self, steps: int = 8) -> list[dict[str, Any]]:
-        """Trace events of the first steps, as Perfetto and Chrome read them."""
+        """Returns trace events of the first steps for Perfetto and Chrome."""
         events, now = [], 0.0
         layers, most = self.parts["attention"].shape
         for step in range(min(steps, most)):
@@ -120,9 +121,9 @@ def serve(
     trace: RoutingTrace, placement: ExpertPlacement, model: Model, ground: Ground, *, attention: Attention = "dp", wave: int = 128,
     by_score: bool = False, host_s: float = 0.0,
 ) -> Served:  # fmt: skip
-    """Runs a trace's requests, `wave` at a time. by_score: requests (dp) or tokens (tp) go where their experts are.
+    """Serves a trace's requests, `wave` at a time. With by_score, requests (dp) or tokens (tp) go where their experts are.
 
-    The layers traced stand for all layers with experts of the model; its other layers and its head are added. host_s: a step's own time.
+    The traced layers stand for all layers with experts; the other layers and the head are added. host_s is a step's fixed time.
     """
     step, base = _steps(trace, wave)
     steps = int(step.max()) + 1
@@ -168,7 +169,7 @@ def serve(
 
 
 def _steps(trace: RoutingTrace, wave: int) -> tuple[Ints, Ints]:
-    """([tokens] the step in which each passes, [waves + 1] the first step of each wave)."""
+    """Returns the step of each token [tokens] and the first step of each wave [waves + 1]."""
     after = np.maximum(trace.position - trace.prompt[trace.request] + 1, 0).astype(np.int64)
     group = trace.request // wave
     longest = np.zeros(int(group.max()) + 1, np.int64)
@@ -183,12 +184,12 @@ def _by_step(step: Ints, steps: int) -> list[Ints]:
 
 
 def _last(trace: RoutingTrace) -> npt.NDArray[np.bool_]:
-    """[tokens] those after which a token is made: the last of each prompt, and all that were made."""
+    """Returns the tokens after which a token is made, which are the last of each prompt and all generated ones."""
     return trace.position >= trace.prompt[trace.request] - 1
 
 
 def _scattered(trace: RoutingTrace, placement: ExpertPlacement, layer: int, parts: list[Ints], shuffled: bool) -> Ints:
-    """[tokens] the device on which the reduce-scatter of each step leaves them."""
+    """Returns the device on which the reduce-scatter of each step leaves each token."""
     source = np.empty(len(trace), np.int64)
     for mine in parts:
         bucket = np.repeat(np.arange(placement.devices), bucket_sizes(len(mine), placement.devices))
@@ -208,13 +209,13 @@ class _Clock:
         self.setting = Setting(ground.device, ground.fabric, tp)
 
     def body(self, kind: Layer, held: Ints) -> Floats:
-        """[steps, devices] all that depends on the tokens at home: norms, projections, router, shared experts (or the dense MLP)."""
+        """Returns the seconds [steps, devices] that depend on the tokens at home: norms, projections, router, shared experts or MLP."""
         apart = _APART if kind.mlp == "moe" else ("all-reduce",)
         found = token_operators(self.model, kind, held, self.setting)
         return np.asarray(sum(seconds for name, seconds in found if name not in apart), float)
 
     def attention(self, trace: RoutingTrace, step: Ints, device: Ints, held: Ints) -> Floats:
-        """[steps, devices] attention itself: prompts by their (query, key) pairs, then what is cached."""
+        """Returns the seconds of attention [steps, devices]: prompts by their (query, key) pairs, and then cached tokens."""
         steps, devices = held.shape
         cell = step * devices + device
         prompt = trace.position < trace.prompt[trace.request]
@@ -234,7 +235,7 @@ class _Clock:
         return found.reshape(steps, devices)
 
     def experts(self, kind: Layer, traffic: Traffic) -> Floats:
-        """[steps] the slowest device's products over its experts' rows, both of them with the activation between."""
+        """Returns the seconds [steps] of the slowest device's two products over its experts' rows, with the activation between them."""
         moe, on = self.model.moe, self.ground.device
         assert moe is not None
         shapes = []
@@ -253,7 +254,7 @@ class _Clock:
         return np.asarray((found + act).max(axis=1))
 
     def head(self, sequences: Ints) -> Floats:
-        """[steps, devices] the next token's logits."""
+        """Returns the seconds of the next token's logits, [steps, devices]."""
         return np.asarray(gemm_seconds(self.ground.device, sequences, -(-self.model.vocab // self.tp), self.model.hidden))
 
 

@@ -1,4 +1,4 @@
-"""Who sends how many tokens to whom in a layer, and how many rows every expert gets: the routing of a trace counted over a placement."""
+"""Counts, for a trace on a placement, the tokens that each device sends to each other in a layer, and the rows of every expert."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """One layer. `pairs` [steps, from, to]: tokens sent, each once to a device however many of its experts are there; none to itself.
+    """The traffic of one layer. `pairs` [steps, from, to] counts tokens sent, each once per device, and none to itself.
 
-    `rows` [steps, devices, slots]: tokens that each expert in its slot computes. `local` of `activations` (token, expert) stay at home.
+    `rows` [steps, devices, slots] counts the tokens that the expert in each slot computes. `local` of `activations` (token, expert) pairs
+    stay at home.
     """
 
     pairs: Ints
@@ -29,9 +30,9 @@ class Traffic:
 
 
 def count_traffic(placement: ExpertPlacement, layer: int, chosen: npt.NDArray[np.int16], step: Ints, source: Ints, steps: int) -> Traffic:
-    """chosen [tokens, k]; step and source [tokens]: when a token passes, and on which device it is.
+    """Counts the traffic of chosen [tokens, k], given the step and the source device of each token [tokens].
 
-    Of an expert's copies the one on the token's device serves it, where there is one; otherwise they take turns.
+    If the token's device has a copy of the expert, that copy serves it; otherwise the copies take turns.
     """
     first, device, slot = placement.copies(layer)
     devices, slots = placement.physical.shape[1:]

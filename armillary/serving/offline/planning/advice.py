@@ -1,4 +1,4 @@
-"""Two questions that a plan answers when asked several times: what does quality cost in speed, and which GPU should I add?"""
+"""Answers two questions by planning several times: what does quality cost in speed, and which GPU should be added?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .problem import DoesNotFit
 
 @dataclass(frozen=True)
 class Point:
-    """One plan of a curve: Σω, simulated output tokens per second."""
+    """One plan of a curve, with its Σω and its simulated output tokens per second."""
 
     quality_loss: float
     token_throughput: float
@@ -27,9 +27,9 @@ class Point:
 
 
 def pareto(work: OfflineWork, points: int = 8, technique: SplitQuant | None = None) -> list[Point]:
-    """Plans that nothing beats in both, from the best quality that fits to the fastest; simulated.
+    """Returns the Pareto-optimal plans from the best quality that fits to the fastest; simulated.
 
-    Bounds on Σω go in even ratios from the least that fits to what the fewest bits lose.
+    The bounds on Σω are spaced geometrically from the least that fits to the loss of the fewest bits.
     """
     if not 2 <= points <= 100:
         raise InputError(f"points: found {points}; expected 2 to 100")
@@ -59,7 +59,7 @@ def pareto(work: OfflineWork, points: int = 8, technique: SplitQuant | None = No
 
 @dataclass(frozen=True)
 class Addition:
-    """One more device of a kind: tokens per second with it, and how many more that is than without."""
+    """One more device of a kind, with the tokens per second that it gives and the gain over the cluster without it."""
 
     device: str
     token_throughput: float
@@ -71,7 +71,7 @@ def which_gpu(
     work: OfflineWork, candidates: Sequence[str] = ("t4", "v100-32", "a100-40", "l40s", "a100-80", "h100-80"),
     technique: SplitQuant | None = None, rate: str = "100 Gb/s",
 ) -> list[Addition]:  # fmt: skip
-    """Which device to add, best first: the work planned anew with one more of each kind, on a node of its own; simulated."""
+    """Returns the devices to add, best first, by planning the work again with one more device of each kind on its own node; simulated."""
     planner = technique or SplitQuantH()
     try:
         before = planner.plan_for(work).simulate().token_throughput
@@ -87,8 +87,8 @@ def which_gpu(
 
 
 def with_device(cluster: Cluster, model: str, rate: str = "100 Gb/s") -> Cluster:
-    """The cluster with one more node that has one such device, on the first network."""
-    chip(model)  # a name that the catalogue does not know is an error
+    """Returns the cluster with one more node that has one such device, on the first network."""
+    chip(model)  # raises for a name that the catalogue does not know
     tables: dict[str, Any] = cluster.to_dict()
     network = cluster.network_name(None) if cluster.networks else "compute"
     tables.setdefault("network", {}).setdefault(network, {"topology": "star", "rate": rate, "latency": "10 us"})

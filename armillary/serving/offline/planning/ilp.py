@@ -1,10 +1,10 @@
-"""The exact plan for one order and one pair of micro-batches: a mixed-integer program for HiGHS.
+"""Finds the exact plan for one order and one pair of micro-batches with a mixed-integer program for HiGHS.
 
-Binaries z[i, j, b]: layer i on device j at precision b. x[i, j] = Σ_b z. Each layer once; placement in order, written as
-Σ_{k≤j} x[i, k] ≤ Σ_{k≤j} x[i − 1, k] (equal to the published x[i, j] + x[i − 1, k] ≤ 1 for k > j on whole numbers, and tighter
-between them); every device at least one layer; memory; stage times above compute and above sends. HiGHS is called through highspy
-where that is installed, and then starts from the heuristic's plan; else through SciPy, which takes no start: there the heuristic's
-value is a bound on the objective instead.
+The binary z[i, j, b] puts layer i on device j at precision b, and x[i, j] = Σ_b z. Each layer is placed once. Placement is in order,
+written as Σ_{k≤j} x[i, k] ≤ Σ_{k≤j} x[i − 1, k] (equal to the published x[i, j] + x[i − 1, k] ≤ 1 for k > j on whole numbers, and
+tighter between them). Every device gets at least one layer and stays within its memory, and a stage's time is at least its compute and
+its sends. HiGHS is called through highspy where that is installed, and then starts from the heuristic's plan. Otherwise it is called
+through SciPy, which takes no start, so the heuristic's value becomes a bound on the objective instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Solver = Literal["auto", "highspy", "scipy"]
 
 @dataclass(frozen=True)
 class Solved:
-    """A choice, its objective (seconds + θ·Σω, or Σω), the proven bound below it, and by whom it was found."""
+    """A choice, its objective (seconds + θ·Σω, or Σω), the proven lower bound, and the solver that found it."""
 
     choice: Choice
     objective: float
@@ -33,7 +33,7 @@ class Solved:
 
 
 def solver_of(wanted: Solver = "auto") -> Literal["highspy", "scipy"]:
-    """Which way to HiGHS is taken on this machine."""
+    """Returns the interface through which HiGHS is called on this machine."""
     if wanted == "auto":
         return "highspy" if importlib.util.find_spec("highspy") else "scipy"
     if wanted == "highspy" and not importlib.util.find_spec("highspy"):
@@ -52,13 +52,13 @@ class _Program:
     lower: Any
     upper: Any
     whole: int
-    #: Seconds and Σω of one unit of the program's.
+    #: The seconds and the Σω of one unit of the program.
     time_unit: float
     quality_unit: float
 
 
 def objective_of(problem: Problem, choice: Choice, theta: float, only_quality: bool = False) -> float:
-    """seconds + θ·Σω, or Σω alone."""
+    """Returns seconds + θ·Σω, or Σω alone."""
     if only_quality:
         return problem.quality(choice)
     return problem.seconds(choice) + theta * problem.quality(choice)
@@ -70,12 +70,12 @@ def _program(problem: Problem, theta: float, quality: float | None, only_quality
     layers, devices, kinds = problem.prefill.shape
     z = np.arange(layers * devices * kinds).reshape(layers, devices, kinds)
     count = z.size
-    # Then T_pre[N], T_dec[N], their maxima, and used[N].
+    # T_pre[N], T_dec[N], their maxima and used[N] follow.
     pre, dec = count + np.arange(devices), count + devices + np.arange(devices)
     top_pre, top_dec = count + 2 * devices, count + 2 * devices + 1
     used = count + 2 * devices + 2 + np.arange(devices)
     variables = count + 3 * devices + 2
-    # Units in which the numbers are near one: HiGHS's tolerances are absolute.
+    # The units bring the numbers near one, because HiGHS's tolerances are absolute.
     time_unit = float(max(problem.prefill.max(), problem.decode.max(), 1e-300))
     memory_unit = float(max(problem.memory.max(), 1e-300))
     quality_unit = float(max(problem.omega.max(), 1e-300))
@@ -140,7 +140,7 @@ def _program(problem: Problem, theta: float, quality: float | None, only_quality
 
 
 def relaxed(problem: Problem, *, theta: float = 0.0, quality: float | None = None, empty: bool = False) -> float:
-    """A bound below every choice's objective: the program without whole numbers; infinite when even that does not fit."""
+    """Returns a lower bound on the objective from the program without integrality; infinite if even that does not fit."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     p = _program(problem, theta, quality, False, empty)
@@ -152,9 +152,9 @@ def solve(
     problem: Problem, *, theta: float = 0.0, quality: float | None = None, only_quality: bool = False, empty: bool = False,
     start: Choice | None = None, gap: float = 1e-4, limit_s: float = 60.0, solver: Solver = "auto",
 ) -> Solved:  # fmt: skip
-    """The choice of least seconds + θ·Σω (or, `only_quality`, of least Σω), with Σω ≤ `quality` where given.
+    """Returns the choice of least seconds + θ·Σω (or, `only_quality`, of least Σω), with Σω ≤ `quality` where given.
 
-    `start` is a feasible choice to begin with, and what is returned when the limit ends the search without a better one.
+    `start` is a feasible choice to begin with; it is returned if the time limit ends the search without a better one.
     """
     problem.check(empty=empty)
     p = _program(problem, theta, quality, only_quality, empty)
@@ -184,7 +184,7 @@ def _scipy(
 
     matrix, low, high = p.matrix, p.low, p.high
     if known is not None:
-        # No start can be given, but what is worse than the start need not be looked at.
+        # SciPy takes no start, but solutions worse than the start need not be searched.
         matrix = sparse.vstack([matrix, sparse.csr_array(p.cost[None])], format="csr")
         low, high = np.append(low, -np.inf), np.append(high, known / unit * (1 + 1e-9) + 1e-9)
     whole = np.zeros(len(p.cost), np.int64)
@@ -229,7 +229,7 @@ def _highspy(
 
 
 def _point(p: _Program, problem: Problem, choice: Choice) -> Any:
-    """A choice as values of the program's variables."""
+    """Returns a choice as values of the program's variables."""
     layers, devices, kinds = problem.prefill.shape
     point = np.zeros(len(p.cost))
     picked = point[: p.whole].reshape(layers, devices, kinds)

@@ -1,4 +1,4 @@
-"""A plan: which layers on which device at which bits, in which order, with which micro-batches; and the same in other programs' words."""
+"""A plan assigns layers to devices with bits, an order and micro-batches, and can be exported in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Share of a device's memory that is used, and bytes of context and allocator, as published.
 USED, RESERVED = 0.95, 1.93e9
-#: Names of a model's modules in Transformers: what stands before a layer's number, and what exists once.
+#: Names of a model's modules in Transformers: the prefix of a layer's number, and the modules that exist once.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "opt": (
         "model.decoder.layers",
@@ -37,7 +37,7 @@ USUAL = ("model.layers", ("model.embed_tokens", "model.norm", "lm_head"))
 
 @dataclass(frozen=True)
 class Stage:
-    """Layers `first` to before `last` on a device, each at its bits; shares of weights and of keys and values that stay on the host."""
+    """Layers from `first` to before `last` on a device with their bits, and the shares of weights and of cache that stay on the host."""
 
     device: Device
     first: int
@@ -52,9 +52,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in the order of the pipeline, sequences of a prefill and a decode micro-batch, sequences that run together.
+    """Stages in pipeline order, the sequences per prefill and per decode micro-batch, and the sequences that run together.
 
-    `batch` is less than the work's where all did not fit at once. `predicted_s` is the planner's own figure; `simulate()` is the judge.
+    `batch` is smaller than that of the work if not all sequences fit. `predicted_s` is the planner's own figure; `simulate()` judges it.
     """
 
     work: OfflineWork
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def layer_bits(self) -> tuple[int, ...]:
-        """Bits of every layer, first to last."""
+        """The bits of every layer, from first to last."""
         return tuple(b for stage in self.stages for b in stage.bits)
 
     @property
@@ -78,7 +78,7 @@ class Plan:
         return float(self.work.omegas[np.arange(len(places)), places].sum())
 
     def check(self) -> None:
-        """Raises `DoesNotFit` unless every layer stands once, in order, and every device holds what it is given."""
+        """Raises an error unless every layer appears once and in order and every device can hold what it is given."""
         model, longest = self.work.model, self.work.longest
         if [s.first for s in self.stages] != [0, *(s.last for s in self.stages[:-1])] or self.stages[-1].last != model.layers:
             raise InputError("a plan whose stages do not follow each other from the first layer to the last")
@@ -89,7 +89,7 @@ class Plan:
             held = weights * (1 - stage.weights_on_host) + len(stage) * cache_bytes(model, tokens) * (1 - stage.cache_on_host)
             budget = budget_of(self.work, stage.device, number == 0, self.prefill_batch)
             if stage.weights_on_host:
-                # The layer that is computed with and the one that comes next are on the device whole.
+                # The current layer and the next one are on the device as a whole.
                 held += 2 * max(layer_bytes(model, kinds[stage.first + k], b) for k, b in enumerate(stage.bits)) * stage.weights_on_host
             if held > budget * (1 + 1e-9):
                 raise DoesNotFit(
@@ -97,13 +97,13 @@ class Plan:
                 )
 
     def simulate(self) -> Ran:
-        """What the plan does, event by event; see `pipeline.run`."""
+        """Simulates the plan event by event; see `pipeline.run`."""
         from ..simulation.pipeline import run
 
         return run(self)
 
     def table(self) -> polars.DataFrame:
-        """One row a stage: device, layers, bits, GB held."""
+        """Returns one row per stage with its device, layers, bits and GB held."""
         import polars as pl
 
         rows = []
@@ -117,7 +117,7 @@ class Plan:
         return pl.DataFrame(rows)
 
     def device_map(self) -> dict[str, int]:
-        """Hugging Face's `device_map`: module names to device numbers; embeddings, last norm and head on the first device."""
+        """Returns Hugging Face's `device_map` of module names to device numbers; embeddings, last norm and head are on the first device."""
         layers, once = MODULES.get(self.work.model.family, USUAL)
         found = dict.fromkeys(once, self.stages[0].device.number)
         for stage in self.stages:
@@ -125,7 +125,7 @@ class Plan:
         return found
 
     def bits(self, style: Literal["llm-compressor", "gptq"] = "llm-compressor") -> dict[str, Any]:
-        """The precisions as a recipe: llm-compressor's `config_groups`, or GPTQModel's `dynamic` rules."""
+        """Returns the precisions as a recipe: llm-compressor's `config_groups`, or GPTQModel's `dynamic` rules."""
         layers, _ = MODULES.get(self.work.model.family, USUAL)
         plain = layers.replace(".", r"\.")
         by_bits: dict[int, list[int]] = {}
@@ -152,7 +152,7 @@ class Plan:
         return {"config_groups": groups, "ignore": ["lm_head"]}
 
     def vllm_pp(self) -> str:
-        """The partition as vLLM's environment variable."""
+        """Returns the partition as vLLM's environment variable."""
         return "VLLM_PP_LAYER_PARTITION=" + ",".join(str(len(stage)) for stage in self.stages)
 
 
@@ -161,7 +161,7 @@ def _group(bits: int) -> int:
 
 
 def budget_of(work: OfflineWork, device: Device, first: bool, prefill_batch: int) -> float:
-    """Bytes for layers and their cache: 0.95 of the memory less 1.93 GB, less what passes; the first also holds embeddings and head."""
+    """Returns the bytes for layers and cache: 0.95 of the memory less 1.93 GB and temporary data, on the first less embeddings and head."""
     model, longest = work.model, work.longest
     return USED * device.chip.memory - RESERVED - temporary_bytes(model, prefill_batch, longest.prompt) - first * once_bytes(model)
 
@@ -170,7 +170,7 @@ def problem_of(
     work: OfflineWork, order: Sequence[Device], prefill_batch: int, decode_batch: int, *, batch: int | None = None, group: int = 1,
     released: bool = False,
 ) -> Problem:  # fmt: skip
-    """The arrays of one order and one pair of micro-batches; `group` layers in a row are one."""
+    """Returns the arrays of one order and one pair of micro-batches; `group` consecutive layers count as one."""
     model, batch = work.model, batch or work.batch
     usual, longest = work.usual, work.longest
     bits, layers = work.bits, model.layers
@@ -209,7 +209,7 @@ def problem_of(
 
 
 def sends(work: OfflineWork, order: Sequence[Device], nbytes: float, back: float) -> Any:
-    """Seconds to send `nbytes` from each device to the next, and `back` from the last to the first."""
+    """Returns the seconds to send `nbytes` from each device to the next, and `back` bytes from the last to the first."""
     found = np.zeros(len(order))
     if len(order) > 1:
         for j, device in enumerate(order):
@@ -222,7 +222,7 @@ def plan_of(
     work: OfflineWork, order: Sequence[Device], choice: Choice, prefill_batch: int, decode_batch: int, *, batch: int | None = None,
     group: int = 1, predicted_s: float = 0.0, solver: str = "", notes: Sequence[str] = (),
 ) -> Plan:  # fmt: skip
-    """The plan that a choice makes; devices without layers are left out."""
+    """Returns the plan that a choice makes; devices without layers are left out."""
     layers = work.model.layers
     device, bits = (np.repeat(x, group)[:layers] for x in (choice.device, choice.bits))
     stages = []
@@ -239,7 +239,7 @@ T = TypeVar("T")
 
 
 def halved_until_it_fits(work: OfflineWork, make: Callable[[int], T]) -> T:
-    """`make(batch)` for the whole batch, or for the largest half, quarter… of it at which something fits; ours, for every technique."""
+    """Calls `make` with the batch, halving it until something fits; this is our design, for every technique."""
     batch, first = work.batch, None
     while True:
         try:

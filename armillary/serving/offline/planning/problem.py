@@ -1,11 +1,11 @@
-"""Which layer at which bits on which device: the numbers of one such choice, and what a choice costs by the published formula.
+"""Which layer gets which bits on which device? A problem holds the numbers, and a choice is priced by the published formula.
 
 A `Problem` is one order of the devices and one pair of micro-batches, as arrays. A `Choice` gives each layer a device and a
 precision. Its time is
 
     Σ T_pre + (m_p − 1)·max T_pre + Σ T_dec + (m_d·(n − 1) − 1)·max T_dec,
 
-with T[j] the larger of what stage j computes and what it sends, and n output tokens. The released planner writes the last term as
+where T[j] is the longer of the compute and the send time of stage j, and n the number of output tokens. The release has the last term as
 (m_d − 1)·(n − 1)·max T_dec (`released=True`).
 """
 
@@ -30,7 +30,7 @@ class DoesNotFit(InputError):
 
 
 def checked_bits(bits: Sequence[int], where: str = "bits") -> tuple[int, ...]:
-    """Precisions from few bits to many, each once; an `InputError` for one that nobody stores."""
+    """Returns the precisions in ascending order, each once; raises `InputError` for one that is not supported."""
     wrong = [b for b in bits if b not in LEGAL_BITS]
     if wrong or not bits:
         raise InputError(f"found {wrong[0] if wrong else 'none'}; expected some of {', '.join(map(str, LEGAL_BITS))}", where=where)
@@ -39,21 +39,21 @@ def checked_bits(bits: Sequence[int], where: str = "bits") -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Choice:
-    """A device (its place in the order) and a precision (its place in the problem's bits) for each layer."""
+    """For each layer, a device (its index in the order) and a precision (its index in the problem's bits)."""
 
     device: Ints
     bits: Ints
 
     def layers_of(self, device: int) -> Ints:
-        """The layers on a device."""
+        """Returns the layers on a device."""
         return np.flatnonzero(self.device == device)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One order of devices, one prefill and one decode micro-batch. Seconds and bytes, or any other units of one's own.
+    """One order of devices with one prefill and one decode micro-batch, in seconds and bytes or any other consistent units.
 
-    Arrays over L layers (or groups of layers), N devices in their order, and the precisions `bits`, few to many.
+    The arrays cover L layers (or groups of layers), N devices in their order, and the precisions `bits` in ascending order.
     """
 
     bits: tuple[int, ...]
@@ -65,7 +65,7 @@ class Problem:
     micro_prefill: int  # m_p: prefill micro-batches
     micro_decode: int  # m_d
     output: int  # n: tokens to make
-    send_prefill: Floats = field(default_factory=lambda: np.zeros(0))  # [N]: to the next device; empty: nothing
+    send_prefill: Floats = field(default_factory=lambda: np.zeros(0))  # [N]: to the next device; empty means none
     send_decode: Floats = field(default_factory=lambda: np.zeros(0))
     once_prefill: Floats = field(default_factory=lambda: np.zeros(0))  # [N]: beside the layers (embedding, head)
     once_decode: Floats = field(default_factory=lambda: np.zeros(0))
@@ -87,33 +87,33 @@ class Problem:
 
     @property
     def layers(self) -> int:
-        """Layers, or groups of layers."""
+        """The number of layers, or of groups of layers."""
         return len(self.memory)
 
     @property
     def devices(self) -> int:
-        """Devices."""
+        """The number of devices."""
         return len(self.budget)
 
     @property
     def prefill_turns(self) -> int:
-        """How often the slowest stage's prefill counts beyond the sum over stages."""
+        """The number of times that the slowest stage's prefill counts beyond the sum over stages."""
         return self.micro_prefill - 1
 
     @property
     def decode_turns(self) -> int:
-        """How often the slowest stage's decode counts beyond the sum over stages."""
+        """The number of times that the slowest stage's decode counts beyond the sum over stages."""
         if self.released:
             return (self.micro_decode - 1) * (self.output - 1)
         return max(0, self.micro_decode * (self.output - 1) - 1)
 
     @property
     def decodes(self) -> bool:
-        """Whether there is any decoding: the first token comes from the prompt's pass."""
+        """Whether there is any decoding; the first token comes from the pass over the prompt."""
         return self.output > 1
 
     def stage_times(self, choice: Choice) -> tuple[Floats, Floats]:
-        """(T_pre, T_dec) of every stage; zero for a device without layers."""
+        """Returns (T_pre, T_dec) of every stage; zero for a device without layers."""
         used = np.bincount(choice.device, minlength=self.devices) > 0
         found = []
         for table, once, send in (
@@ -126,27 +126,27 @@ class Problem:
         return found[0], found[1] * self.decodes
 
     def seconds(self, choice: Choice) -> float:
-        """The formula's time."""
+        """Returns the time by the formula."""
         pre, dec = self.stage_times(choice)
         return float(pre.sum() + self.prefill_turns * pre.max() + dec.sum() + self.decode_turns * dec.max())
 
     def quality(self, choice: Choice) -> float:
-        """Σω."""
+        """Returns Σω."""
         return float(self.omega[np.arange(self.layers), choice.bits].sum())
 
     def held(self, choice: Choice) -> Floats:
-        """Bytes on each device."""
+        """Returns the bytes on each device."""
         each = self.memory[np.arange(self.layers), choice.bits]
         return np.bincount(choice.device, each, self.devices).astype(np.float64)
 
     def feasible(self, choice: Choice, *, empty: bool = False) -> bool:
-        """Whether it is contiguous, fits, and (unless `empty`) gives every device a layer."""
+        """Returns whether the choice is contiguous, fits the memory, and (unless `empty`) gives every device a layer."""
         if (np.diff(choice.device) < 0).any() or (self.held(choice) > self.budget * (1 + 1e-9) + 1e-12).any():
             return False
         return empty or len(np.unique(choice.device)) == self.devices
 
     def check(self, *, empty: bool = False) -> None:
-        """Raises `DoesNotFit` where it is plain that nothing fits: which device, or how much is missing in all."""
+        """Raises `DoesNotFit` if obviously nothing fits, and names the device or the total that is missing."""
         least = self.memory.min(1)
         if self.layers < self.devices and not empty:
             raise DoesNotFit(f"{self.layers} layers for {self.devices} devices; expected at least one for each")
@@ -170,11 +170,11 @@ def _size(value: float) -> str:
 
 
 def flat(problem: Problem, counts: Sequence[int], bit: int) -> Choice:
-    """Each device so many layers in order, all at one precision (its place in the bits)."""
+    """Returns the choice that gives each device its count of layers in order, all at one precision (an index of the bits)."""
     device = np.repeat(np.arange(problem.devices), np.asarray(counts, np.int64))
     return Choice(device, np.full(problem.layers, bit, np.int64))
 
 
 def even(layers: int, devices: int) -> list[int]:
-    """Layers a device, as even as they go, the first ones one more."""
+    """Returns the layers per device, as even as possible; the first devices get one more."""
     return [layers // devices + (j < layers % devices) for j in range(devices)]

@@ -1,1 +1,1 @@
-"""What a layer costs on a device, and the linear latency model that planners use instead."""
+"""Prices a layer on a device, and fits the linear latency model that planners use instead."""

@@ -1,9 +1,9 @@
-"""The published latency model: a layer's seconds as a linear function of the bytes it touches, fitted to a profile of each device.
+"""The published latency model: a layer's seconds are a linear function of the bytes it touches, fitted to a profile of each device.
 
-Attention: bytes of weights, activations, cached keys and values, scores, layer norm, and weights made fp16 again. Feed-forward:
-bytes of weights, activations, layer norm, and weights made fp16 again. Coefficients are not negative, and fitted for each device,
-precision, phase and half of a layer, on relative errors. The profile is a user's measurement, or is taken from `armillary.llm`'s
-operators.
+The regressors of attention are the bytes of weights, activations, cached keys and values, scores, layer norm, and dequantised weights;
+those of the feed-forward part are the bytes of weights, activations, layer norm, and dequantised weights. Coefficients are not negative,
+and are fitted to relative errors for each device, precision, phase and half of a layer. The profile is a user's measurement, or comes
+from the operators of `armillary.llm`.
 
 SplitQuant, IEEE CLUSTER 2025; LLM-PQ, arXiv 2403.01136, section 4.1. That scores count apart from other activations is our reading.
 """
@@ -31,7 +31,7 @@ MOST = 10**8
 
 
 class Row(NamedTuple):
-    """One measured point: half of a layer (0 attention, 1 feed-forward), its two widths, bits, sequences, new and past tokens, seconds."""
+    """One measured point: half of a layer (0 attention, 1 feed-forward), two widths, bits, sequences, new and past tokens, and seconds."""
 
     device: str
     shard: int
@@ -45,12 +45,12 @@ class Row(NamedTuple):
 
     @property
     def decode(self) -> bool:
-        """Whether it is one token after others."""
+        """Whether the point is one token after others."""
         return self.new == 1 and self.past > 0
 
 
 def regressors(shard: int, h1: int, h2: int, bit: int, batch: float, new: float, past: float) -> list[float]:
-    """The bytes that a half of a layer touches: six kinds for attention, four for the feed-forward part."""
+    """Returns the bytes that half of a layer touches, of six kinds for attention and four for the feed-forward part."""
     tokens, low = batch * new, bit < 16
     norm = 2.0 * tokens * h1
     if shard == 0:
@@ -71,7 +71,7 @@ class LatencyModel:
     source: str
 
     def seconds(self, device: str, kind: int, bit: int, batch: int, new: int, past: int) -> float:
-        """Seconds of a layer of that kind: both halves."""
+        """Returns the seconds of both halves of a layer of that kind."""
         decode, total = new == 1 and past > 0, 0.0
         for shard in (0, 1):
             key = (device, kind, bit, decode, shard)
@@ -84,7 +84,7 @@ class LatencyModel:
 
 
 def fit(rows: Iterable[Row], kinds: int = 1, source: str = "profile") -> LatencyModel:
-    """The model that these rows give; with several kinds of layer all of them have the same rows."""
+    """Fits the model to these rows; with several kinds of layer, all of them share the rows."""
     groups: dict[tuple[str, int, int, bool, int], list[Row]] = {}
     widths: set[tuple[int, int]] = set()
     for row in rows:
@@ -112,7 +112,7 @@ def _fitted(groups: Mapping[tuple[str, int, int, bool, int], Sequence[Row]], wid
 
 
 def profiled(model: Model, devices: Iterable[Chip], bits: Sequence[int], batch: int, prompt: int, output: int) -> LatencyModel:
-    """The model fitted to `armillary.llm`'s operators near this work: micro-batches up to `batch`, prompts about `prompt`."""
+    """Fits the model to the operators of `armillary.llm` near this work: micro-batches up to `batch`, prompts of about `prompt`."""
     batches = sorted({min(batch, 2**i) for i in range(batch.bit_length() + 1)} | {batch})
     prompts = sorted({max(2, prompt // 2), max(2, 3 * prompt // 4), max(2, prompt), max(2, 3 * prompt // 2)})
     pasts = sorted({max(1, prompt // 2), prompt, prompt + output // 2, prompt + output, 2 * (prompt + output)})
@@ -131,10 +131,10 @@ def profiled(model: Model, devices: Iterable[Chip], bits: Sequence[int], batch: 
 
 
 def read_profile(path: str | Path, device: str | None = None) -> list[Row]:
-    """A measured profile from CSV, one row per measured point.
+    """Reads a measured profile from CSV with one row per measured point.
 
-    Its columns are shard,h1,h2,bit,batch_size,input_seq_length,past_seq_length,lat_avg (seconds) and, where `device` does not say whose
-    profile it is, device.
+    Its columns are shard,h1,h2,bit,batch_size,input_seq_length,past_seq_length,lat_avg (seconds) and, unless `device` names the device
+    of the profile, device.
     """
     columns = [
         Column("shard", "int", choices=(0, 1)), Column("h1", "int", least=1, most=MOST), Column("h2", "int", least=1, most=MOST),

@@ -1,7 +1,7 @@
-"""What one layer takes and holds at a precision: the operators of `armillary.llm` with weights of b bits.
+"""The time and memory of one layer at a precision, from the operators of `armillary.llm` with weights of b bits; modelled.
 
-Weights below 16 bits are read at their width. 8 bits compute on the device's int8 units where it states a peak for them; all else
-computes in fp16, and each matrix is first made fp16 again: two operations per weight at the rate of matrix products. Modelled.
+Weights below 16 bits are read at their width. At 8 bits the device computes on its int8 units if it states a peak for them. Everything
+else computes in fp16, and each matrix is first dequantised with two operations per weight at the rate of matrix products.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ GROUP = 128
 
 
 class Shards(NamedTuple):
-    """Seconds of a layer's two halves: attention with its projections, and the feed-forward part."""
+    """The seconds of a layer's two halves: attention with its projections, and the feed-forward part."""
 
     attention: float
     mlp: float
 
     @property
     def total(self) -> float:
-        """Both."""
+        """The seconds of both halves."""
         return self.attention + self.mlp
 
 
 def stored(model: Model, bits: int) -> Model:
-    """The model with its layers' matrices stored in `bits`, computed in fp16."""
+    """Returns the model with its layers' matrices stored in `bits`, computed in fp16."""
     plain = replace(model, dtype="fp16", quantised=None)
     return plain if bits == 16 else replace(plain, quantised=Quantised("weights", bits, GROUP if bits <= 4 else 0))
 
 
 def layer_bytes(model: Model, kind: Layer, bits: int) -> float:
-    """Bytes of a layer's weights, scales included."""
+    """Returns bytes of a layer's weights, scales included."""
     return stored(model, bits).weight_bytes([(t, 1) for t in kind.tensors])
 
 
 def cache_bytes(model: Model, tokens: float) -> float:
-    """Bytes of one layer's keys and values for so many tokens, fp16."""
+    """Returns the bytes of one layer's keys and values in fp16 for this number of tokens."""
     return 2.0 * model.kv_numbers * tokens
 
 
 def once_bytes(model: Model) -> float:
-    """Bytes of what exists once (embeddings, last norm, head), fp16."""
+    """Returns the bytes of embeddings, last norm and head in fp16, which exist once."""
     return stored(model, 16).weight_bytes([(t, 1) for t in model.once])
 
 
 def temporary_bytes(model: Model, sequences: int, new: int) -> float:
-    """The largest passing need of a pass: the feed-forward part's inside, or the logits in fp32."""
+    """Returns the largest temporary memory of a pass: the inner activations of the feed-forward part, or the logits in fp32."""
     wide = max(model.ffn * (2 if model.gated else 1), (model.moe.ffn * 2 * model.moe.top_k) if model.moe else 0)
     return max(2.0 * sequences * new * (2 * model.hidden + wide), 6.0 * sequences * model.vocab)
 
 
 @functools.lru_cache(maxsize=65536)
 def layer_seconds(model: Model, kind: Layer, device: Chip, bits: int, sequences: int, new: int, context: int) -> Shards:
-    """Seconds of one layer for `sequences` sequences of `new` tokens after `context` tokens each."""
+    """Returns seconds of one layer for `sequences` sequences of `new` tokens after `context` tokens each."""
     if sequences < 1:
         return Shards(0.0, 0.0)
     of = stored(model, bits)
     native = bits == 8 and "int8" in dict(device.peaks)
     setting = Setting(device, _fabric(device), dtype="int8" if native else "fp16")
     operators = [(name, float(seconds)) for name, seconds in token_operators(of, kind, sequences * new, setting)]
-    # A layer is norm, attention, norm, feed-forward: the second norm begins the second half.
+    # A layer is norm, attention, norm, feed-forward; the second norm begins the second half.
     at = [i for i, (name, _) in enumerate(operators) if name == "norm"][1]
     halves = [sum(s for _, s in operators[:at]), sum(s for _, s in operators[at:])]
     if bits < 16 and not native:
@@ -96,12 +96,12 @@ def _attention(model: Model, kind: Layer, device: Chip, sequences: int, new: int
 
 
 def embedding_seconds(model: Model, device: Chip, tokens: int) -> float:
-    """Seconds to look up so many tokens."""
+    """Returns the seconds to look up this number of tokens."""
     return float(element_seconds(device, "embedding", 4.0 * model.hidden * tokens))
 
 
 def head_seconds(model: Model, device: Chip, sequences: int) -> float:
-    """Seconds of the last norm, the head and sampling for so many sequences."""
+    """Returns the seconds of the last norm, the head and sampling for this number of sequences."""
     total = float(element_seconds(device, "norm", 4.0 * model.hidden * sequences))
     for tensor in model.once:
         if tensor.part == "head" and tensor.matmul:

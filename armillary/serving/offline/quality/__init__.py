@@ -1,1 +1,1 @@
-"""What fewer bits cost in quality: the indicator ω, and a small trained model on which perplexity is measured."""
+"""The quality that fewer bits cost: the indicator ω, and a small trained model on which perplexity is measured."""

@@ -1,11 +1,11 @@
-"""How much a layer minds fewer bits: the published indicator ω from real tensors, its table, and a stand-in where there are none.
+"""How sensitive is a layer to fewer bits? The published indicator ω is computed from real tensors, read from a table, or stood in for.
 
 For a linear operator with weights W and inputs X
 
     ω(b) = d_W · S(b)² · G(X),   S(b) = (max W − min W) / (2^(b−1) − 1),
     G = Var[X]/4 for rounding to nearest, (E[X]² + Var[X])/6 for stochastic rounding,
 
-d_W the operator's input width (the feed-forward part's is the wide one); a layer's ω is the sum over its operators, and ω(16) = 0.
+where d_W is the operator's input width (the wide one in the feed-forward part). A layer's ω is the sum over its operators, and ω(16) = 0.
 SplitQuant, IEEE CLUSTER 2025; LLM-PQ, arXiv 2403.01136.
 """
 
@@ -44,11 +44,11 @@ class OmegaTable:
 
     @property
     def layers(self) -> int:
-        """Layers."""
+        """The number of layers."""
         return len(self.values)
 
     def of(self, bits: Sequence[int]) -> npt.NDArray[np.float64]:
-        """The columns of these bits, [layers, bits]; 16 bits cost nothing."""
+        """Returns the columns of these bits, [layers, bits]; 16 bits cost nothing."""
         wanted = checked_bits(bits)
         missing = [b for b in wanted if b != 16 and b not in self.bits]
         if missing:
@@ -56,20 +56,20 @@ class OmegaTable:
         return np.stack([np.zeros(self.layers) if b == 16 else self.values[:, self.bits.index(b)] for b in wanted], axis=1)
 
     def total(self, bits: Sequence[int]) -> float:
-        """Σω of a precision for each layer."""
+        """Returns Σω for one precision per layer."""
         if len(bits) != self.layers:
             raise InputError(f"bits for {len(bits)} layers; the omega table has {self.layers}")
         return float(sum(0.0 if b == 16 else self.of((b,))[i, 0] for i, b in enumerate(bits)))
 
     def write(self, path: str | Path) -> None:
-        """CSV: layer,bits,omega."""
+        """Writes the table as CSV with the columns layer,bits,omega."""
         rows = ["layer,bits,omega"]
         rows += [f"{i},{b},{self.values[i, k]:.12g}" for i in range(self.layers) for k, b in enumerate(self.bits)]
         Path(path).write_text("\n".join(rows) + "\n")
 
 
 def read_omega(path: str | Path) -> OmegaTable:
-    """A table from CSV `layer,bits,omega`: every layer from 0 on, at the same bits; 16 may be left out."""
+    """Reads a table from CSV `layer,bits,omega`, which has every layer from 0 on at the same bits; 16 bits may be left out."""
     columns = [
         Column("layer", "int", least=0, most=MOST_LAYERS - 1),
         Column("bits", "int", choices=LEGAL_BITS),
@@ -86,7 +86,7 @@ def read_omega(path: str | Path) -> OmegaTable:
 
 
 def indicator(spread: float, inputs: int, mean: float, variance: float, bits: int, rounding: Rounding = "nearest") -> float:
-    """ω of one operator: `spread` is max W − min W, `inputs` its input width, mean and variance those of its inputs' numbers."""
+    """Returns ω of one operator. `spread` is max W − min W, `inputs` the input width, and mean and variance are those of the inputs."""
     if bits == 16:
         return 0.0
     step = spread / (2 ** (bits - 1) - 1)
@@ -98,7 +98,7 @@ def omega(
     model: str | Path | Tiny, text: str | bytes | Sequence[Sequence[int]], *, bits: Sequence[int] = (3, 4, 8, 16),
     rounding: Rounding = "nearest", sequences: int = SEQUENCES, tokens: int = TOKENS,
 ) -> OmegaTable:  # fmt: skip
-    """ω of every layer of a real model, from its tensors and what they meet on a text.
+    """Computes ω of every layer of a real model from its tensors and their inputs on a text.
 
     model: a Hugging Face folder of a Llama-like model (config.json, *.safetensors) or a `Tiny`. text: the calibration text as characters,
     which the folder's tokenizer.json turns into tokens (bytes where there is none), or lists of tokens. At most `sequences` pieces of
@@ -117,7 +117,7 @@ def omega(
 def measured(
     model: str | Path | Tiny, text: str | bytes | Sequence[Sequence[int]], *, sequences: int, tokens: int
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, int]], int]:
-    """(mean, variance) of every operator's inputs, (max − min, input width) of its weights, and the layers."""
+    """Returns (mean, variance) of every operator's inputs, (max − min, input width) of its weights, and the number of layers."""
     import torch
 
     from armillary.llm import Tiny
@@ -181,15 +181,15 @@ def _tokens(model: str | Path | Tiny, text: str | bytes) -> list[int]:
 
 @functools.cache
 def _shape_over_depth() -> tuple[float, ...]:
-    """ω of the layers of a trained 8-layer model at 4 bits, by depth, mean 1."""
+    """Returns ω of the layers of a trained 8-layer model at 4 bits, by depth and with mean 1."""
     table = read_omega(Path(__file__).parents[1] / "data" / "omega-tiny.csv").of((4,))[:, 0]
     return tuple(float(x) for x in table / table.mean())
 
 
 def stand_in_omega(layers: int, bits: Sequence[int]) -> OmegaTable:
-    """ω for a model whose weights are not here: the shape over depth of a small trained model, an average layer at 4 bits as unit.
+    """Returns ω for a model without weights: the depth profile of a small trained model, with an average layer at 4 bits as the unit.
 
-    Between precisions it falls as the indicator does, as 1/(2^(b−1) − 1)².
+    Between precisions it falls like the indicator, as 1/(2^(b−1) − 1)².
     """
     shape = np.array(_shape_over_depth())
     depth = np.interp(np.linspace(0, 1, layers), np.linspace(0, 1, len(shape)), shape) if layers > 1 else np.ones(1)
@@ -200,9 +200,9 @@ def stand_in_omega(layers: int, bits: Sequence[int]) -> OmegaTable:
 
 
 def quantised_weights(weights: Mapping[str, Any], bits: Sequence[int], group: int = 128) -> dict[str, Any]:
-    """Weights of a Llama-like model with each layer's matrices rounded to its bits and back.
+    """Returns the weights of a Llama-like model with each layer's matrices rounded to its bits and back.
 
-    Round to nearest, symmetric: one scale per output channel, at 4 bits or fewer one for each `group` of inputs.
+    Rounding is symmetric and to the nearest value, with one scale per output channel, or one per `group` of inputs at 4 bits or fewer.
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""A small model that was really trained, so that quantising it really hurts: eight Llama layers on bytes of built-in English text.
+"""A small model that is really trained, so that quantising it really hurts: eight Llama layers on the bytes of built-in English text.
 
-The text is what the interpreter brings along (`pydoc_data.topics`, half a million characters of documentation). The last tenth is
+The text comes with the interpreter (`pydoc_data.topics`, half a million characters of documentation). The last tenth is
 held out for perplexity. Training takes well under a minute on two cores.
 """
 
@@ -28,7 +28,7 @@ LENGTH, BATCH, RATE = 96, 8, 4e-3
 
 @functools.cache
 def text() -> tuple[bytes, bytes]:
-    """(training, held out) text."""
+    """Returns (training, held out) text."""
     from pydoc_data.topics import topics
 
     whole = "\n\n".join(topics[name] for name in sorted(topics)).encode("utf-8", "replace")
@@ -37,7 +37,7 @@ def text() -> tuple[bytes, bytes]:
 
 
 def forward(tiny: Tiny, ids: Any, weights: Mapping[str, Any] | None = None) -> Any:
-    """Logits [sequences, tokens, vocabulary] of whole sequences at once: Tiny's own mathematics, in batches and differentiable."""
+    """Returns logits [sequences, tokens, vocabulary] of whole sequences: the mathematics of `Tiny`, batched and differentiable."""
     import torch
     from torch.nn import functional as fn
 
@@ -75,7 +75,7 @@ def forward(tiny: Tiny, ids: Any, weights: Mapping[str, Any] | None = None) -> A
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """PyTorch on one thread: matrices this small gain nothing from a second one, and lose much where the machine is busy."""
+    """Runs PyTorch on one thread, because such small matrices gain nothing from a second one and lose much on a busy machine."""
     import torch
 
     before = torch.get_num_threads()
@@ -88,7 +88,7 @@ def _one_thread() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)
 def trained(steps: int = 200, seed: int = 0) -> Tiny:
-    """The model after `steps` of AdamW on the training text; the same seed gives the same model on one machine."""
+    """Returns the model after `steps` of AdamW on the training text; the same seed gives the same model on one machine."""
     with _one_thread():
         return _trained(steps, seed)
 
@@ -100,7 +100,7 @@ def _trained(steps: int, seed: int) -> Tiny:
     from armillary.llm import Tiny
 
     tiny = Tiny.make(CONFIG, seed=seed)
-    # Residual branches begin small, as GPT-2's do: eight layers then train in a few hundred steps.
+    # Residual branches begin small, as in GPT-2, so that eight layers train in a few hundred steps.
     for name, weight in tiny.weights.items():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             weight /= math.sqrt(2 * tiny.shape.layers)
@@ -123,14 +123,14 @@ def _trained(steps: int, seed: int) -> Tiny:
 
 @functools.lru_cache(maxsize=4)
 def trained_omega(steps: int = 200, seed: int = 0) -> OmegaTable:
-    """ω of the trained model on its training text, an average layer at 4 bits as unit."""
+    """Returns ω of the trained model on its training text, with an average layer at 4 bits as the unit."""
     with _one_thread():
         found = omega(trained(steps, seed), text()[0], sequences=16, tokens=256)
     return replace(found, values=found.values / found.of((4,)).mean())
 
 
 def loss(tiny: Tiny, bits: Sequence[int] | None = None, sequences: int = 64) -> float:
-    """Mean negative log-likelihood of a byte of the held-out text, with each layer rounded to its bits; measured."""
+    """Returns the mean negative log-likelihood per byte of the held-out text, with each layer rounded to its bits; measured."""
     import torch
     from torch.nn import functional as fn
 
@@ -145,5 +145,5 @@ def loss(tiny: Tiny, bits: Sequence[int] | None = None, sequences: int = 64) -> 
 
 
 def perplexity_ratio(tiny: Tiny, bits: Sequence[int], sequences: int = 64, *, plain: float | None = None) -> float:
-    """Perplexity of the quantised model over that of the plain one, whose loss is `plain` where it is already known; measured."""
+    """Returns the perplexity of the quantised model over that of the plain one, whose loss is `plain` if already known; measured."""
     return math.exp(loss(tiny, bits, sequences) - (loss(tiny, None, sequences) if plain is None else plain))

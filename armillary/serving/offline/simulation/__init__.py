@@ -1,1 +1,1 @@
-"""The judge: a plan run through its pipeline event by event."""
+"""Judges a plan by running its pipeline event by event."""

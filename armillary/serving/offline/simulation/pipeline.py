@@ -1,10 +1,10 @@
-"""The judge: a plan run event by event. Micro-batches pass the stages, tokens come back, links are shared; no planner's formula here.
+"""Judges a plan by simulating it event by event, without any planner's formula.
 
-A stage serves one micro-batch at a time, first come first served; what it sends goes over the cluster's links while it works on. A
-decode micro-batch begins when its prompts are through. The first device holds embeddings and head: after the last stage the hidden
-states come back to it, it makes the token and goes on with the next round. Where weights or caches stay on the host, each layer's
-share comes over the host link while the layer before is computed (FlexGen's block schedule). Seconds of a layer are
-`armillary.llm`'s at the plan's bits.
+A stage serves one micro-batch at a time, first come, first served, and its sends share the cluster's links while it goes on working. A
+decode micro-batch begins when its prompts have passed. The first device holds embeddings and head: after the last stage the hidden
+states return to it, and it makes the token and starts the next round. Where weights or caches stay on the host, each layer's share comes
+over the host link while the previous layer computes (FlexGen's block schedule). The seconds of a layer are those of `armillary.llm` at
+the plan's bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a plan did with the whole work, in simulated seconds."""
+    """The outcome of a plan on the whole work, in simulated seconds."""
 
     makespan_s: float
     prefill_s: float
@@ -34,12 +34,12 @@ class Ran:
 
     @property
     def token_throughput(self) -> float:
-        """Output tokens per second."""
+        """The output tokens per second."""
         return self.tokens / self.makespan_s
 
 
 def run(plan: Plan) -> Ran:
-    """The plan on its work, batch after batch; equal batches are simulated once."""
+    """Runs the plan on its work, batch after batch; equal batches are simulated once."""
     plan.check()
     rounds: list[Batch] = []
     for batch in plan.work.batches:
@@ -65,13 +65,13 @@ class _Round:
         self.busy = [0.0] * len(plan.stages)
         kinds = [kind for kind, count in self.model.kinds for _ in range(count)]
         self.kinds = [kinds[s.first : s.last] for s in plan.stages]
-        #: Weights of a stage's first layer that are on their way for its next pass.
+        #: The transfers of the weights of a stage's first layer for its next pass.
         self.coming: list[Event | None] = [None] * len(plan.stages)
         self.times: dict[tuple[int, int, int, int], list[float]] = {}
         self.prefill_end = 0.0
 
     def run(self) -> tuple[float, float, list[float]]:
-        """(seconds in all, seconds until the last prompt was through, busy seconds of each stage)."""
+        """Returns (total seconds, seconds until the last prompt had passed, busy seconds of each stage)."""
         sizes = _cut(self.batch.sequences, self.plan.decode_batch)
         for size in sizes:
             through = []
@@ -110,7 +110,7 @@ class _Round:
         request.release()
 
     def _visit(self, j: int, size: int, new: int, context: int, extra: float) -> Generator[Any, Any, None]:
-        """One pass of a micro-batch through a stage's layers."""
+        """Runs one pass of a micro-batch through a stage's layers."""
         stage = self.plan.stages[j]
         times = self._layer_times(j, size, new, context)
         if not (stage.weights_on_host or stage.cache_on_host):
@@ -154,7 +154,7 @@ class _Round:
         return self.plan.stages[j].device.chip
 
     def _layer_times(self, j: int, size: int, new: int, context: int) -> list[float]:
-        """Seconds of each layer of a stage; a decode's grow linearly with the context, so that two contexts are priced."""
+        """Returns the seconds of each layer of a stage; those of decoding are linear in the context, so two contexts are priced."""
         if new > 1 or self.batch.output <= 2:
             return self._priced(j, size, new, context)
         low, high = self.batch.prompt, self.batch.prompt + self.batch.output - 1

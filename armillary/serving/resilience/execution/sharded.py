@@ -1,10 +1,10 @@
-"""A real transformer on a layout: each rank holds its shards only, and a loss is survived with keys and values from the mirror (PyTorch).
+"""Runs a real transformer on a layout, where each rank holds only its shards, and survives a loss with the mirror's data (PyTorch).
 
 `Tiny` of `armillary.llm` runs over ranks of `armillary.comm`. A rank has the weights of its heads, of the data-parallel heads, of its MLP
 columns and its vocabulary rows, and the keys and values of its heads and of its own requests' data-parallel heads. Every layer has an
-all-reduce in its middle and one at its end. Full blocks go to a mirror, as in the simulation; after a loss the survivors keep what they
-have or pass it on, the lost keys and values come from the mirror, and what was not in it is computed again. Logits equal those of the
-model in one piece.
+all-reduce in its middle and one at its end. Full blocks go to a mirror, as in the simulation. After a loss the survivors keep what they
+have or pass it on, the lost keys and values come from the mirror, and what was not in it is computed again. The logits equal those of
+the unsharded model.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 #: (request, layer, head) -> keys and values [2, tokens, head size].
 Cache = dict[tuple[int, int, int], "Tensor"]
-#: Tokens of a block: only full ones are mirrored.
+#: Tokens per block; only full blocks are mirrored.
 BLOCK = 4
 
 
 @dataclass
 class Ranked:
-    """One rank: its device, the shards it holds, its keys and values."""
+    """One rank with its device, its shards, and its keys and values."""
 
     device: int
     weights: dict[str, Tensor]
@@ -56,13 +56,13 @@ class Survived:
 
 
 def tiny_layout(model: Tiny, gpus: int | Sequence[int], *, keep: Layout | None = None, **options: Any) -> Layout:
-    """A layout of a tiny model: units of 8 columns and 8 rows, since it has few."""
+    """Returns a layout of a tiny model, with units of 8 columns and 8 rows because it has few."""
     s = model.shape
     return failsafe_layout(s.kv_heads, s.layers, gpus, ffn=s.ffn, vocab=s.vocab, ffn_unit=8, vocab_unit=8, keep=keep, **options)
 
 
 def shard(model: Tiny, layout: Layout, device: int) -> dict[str, Tensor]:
-    """The weights that a device holds, cut out of the model's: by heads, by columns, by rows; norms whole."""
+    """Returns the weights that a device holds, cut by heads, columns and rows; norms are whole."""
     import torch
 
     s, w = model.shape, model.weights
@@ -90,7 +90,7 @@ def shard(model: Tiny, layout: Layout, device: int) -> dict[str, Tensor]:
 
 
 def held_heads(layout: Layout, layer: int, device: int) -> list[int]:
-    """The heads whose weights a device holds: its own and the data-parallel ones."""
+    """Returns the heads whose weights a device holds: its own and the data-parallel ones."""
     row = layout.heads[layer]
     return [int(h) for h in np.flatnonzero((row == device) | (row == DATA_PARALLEL))]
 
@@ -106,10 +106,10 @@ def _units(mine: Any, unit: int, width: int) -> Tensor:
 def forward(
     comm: Communicator, model: Tiny, layout: Layout, rank: Ranked, work: Sequence[tuple[int, Sequence[int], int, int]]
 ) -> list[Tensor]:
-    """Logits [vocabulary] after the last token of each piece of work: (request, its tokens now, tokens before, its data-parallel device).
+    """Returns logits [vocabulary] after the last token of each item (request, its new tokens, tokens before, its data-parallel device).
 
-    Embedding rows are summed over the ranks that have them; so are attention's and the MLP's parts after each layer's halves; the head's
-    rows are put together. New keys and values are kept where the layout wants them.
+    Embedding rows are summed over the ranks that have them, as are the parts of attention and the MLP in each layer. The rows of the head
+    are concatenated. New keys and values are kept where the layout puts them.
     """
     import torch
 
@@ -153,7 +153,7 @@ def _linear(w: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 
 def _attended(cache: Cache, key: tuple[int, int, int], q: Tensor, k: Tensor, v: Tensor, before: int) -> Tensor:
-    """Attention of new queries [tokens, queries of the head, size] to what the cache has of the head up to themselves."""
+    """Returns the attention of new queries [tokens, queries of the head, size] to the head's cache up to each of them."""
     import torch
 
     new = torch.stack([k, v])
@@ -180,7 +180,8 @@ def serve_through_loss(
 ) -> Survived:  # fmt: skip
     """Generates greedily over `gpus` ranks, loses device `dead`, recovers on the others and goes on; returns every step's logits.
 
-    Requests' data-parallel ranks go round. Without a `mirror` all keys and values are computed again. `backend` is one of `armillary.comm`.
+    Requests get data-parallel ranks in turn. Without a `mirror` all keys and values are computed again. `backend` is one of
+    `armillary.comm`.
     """
     from armillary import comm
 
@@ -213,7 +214,7 @@ def serve_through_loss(
 
 
 def _restore(layout: Layout, ranks: list[Ranked], safe: Cache, said: list[list[int]], home: list[int]) -> tuple[int, int, list[int]]:
-    """What each new owner lacks, from a survivor or the mirror: (read, passed on, tokens of each request that are there everywhere)."""
+    """Gives each new owner what it lacks; returns (entries from the mirror, entries from survivors, tokens of each request kept)."""
     kept = [len(tokens) - 1 for tokens in said]
     there: Cache = {key: kv for rank in ranks for key, kv in rank.cache.items()}
     restored = moved = 0
@@ -245,7 +246,7 @@ def _generate(
     home: list[int],
     steps: int,
 ) -> tuple[list[list[int]], list[list[Tensor]]]:
-    """Greedy tokens and their logits on one rank; prompts, or what is not kept of them, go first."""
+    """Generates greedy tokens and their logits on one rank, after the prompts or the parts of them that are not kept."""
     mine = ranks[ranks_comm.rank]
     tokens, done = [list(t) for t in said], list(kept)
     new: list[list[int]] = [[] for _ in tokens]

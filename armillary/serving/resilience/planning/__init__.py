@@ -1,1 +1,1 @@
-"""What each GPU holds and what that costs: the node, its layouts, their prices, and what a loss makes it copy."""
+"""The node, the layouts of a model on it, their prices, and the copies after a loss."""

@@ -1,6 +1,6 @@
-"""Stay with fewer GPUs, or wait for a spare? By how long a repair is expected to take.
+"""Should a node go on with fewer GPUs or wait for a spare? The expected repair time decides.
 
-Tokens that are not served until the node is whole again, against full service at `full` tokens per second:
+These are the tokens that are not served until the node is whole again, compared with full service at `full` tokens per second:
 
     stay:  full·down_hole + (full − degraded)·E[repair] + full·up_hole
     wait:  full·(spare + join)
@@ -21,7 +21,7 @@ from ..simulation.faults import REPAIR_MEDIAN_S, REPAIR_SIGMA
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, and the tokens that either costs; `break_even_s`: a spare that comes sooner is worth waiting for."""
+    """The better action and the tokens that each costs; a spare that comes within `break_even_s` is worth waiting for."""
 
     action: Literal["stay", "wait"]
     stay_tokens: float
@@ -33,7 +33,7 @@ def stay_or_wait(
     full: float, degraded: float, spare_s: float, *, repair_median_s: float = REPAIR_MEDIAN_S, repair_sigma: float = REPAIR_SIGMA,
     down_hole_s: float = 0.3, up_hole_s: float = 0.0, join_s: float = 0.5,
 ) -> Advice:  # fmt: skip
-    """Whether to go on with the survivors at `degraded` tokens per second or to stop until a spare comes after `spare_s` seconds.
+    """Returns whether to go on with the survivors at `degraded` tokens per second or to stop until a spare comes after `spare_s` seconds.
 
     The holes are those of the technique that goes on: fractions of a second down and none up for failsafe, a restart each for
     restore-recompute. `join_s` is what a spare takes to serve once it is there. Rates are offered or served tokens per second.

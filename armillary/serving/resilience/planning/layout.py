@@ -53,68 +53,68 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs serve."""
+        """The number of GPUs."""
         return len(self.devices)
 
     @property
     def layers(self) -> int:
-        """Layers of the model."""
+        """The number of layers."""
         return self.heads.shape[0]
 
     @property
     def kv_heads(self) -> int:
-        """Key-value heads of a layer."""
+        """The number of key-value heads per layer."""
         return self.heads.shape[1]
 
     @functools.cached_property
     def heads_per_gpu(self) -> npt.NDArray[np.int64]:
-        """[layers, GPUs]: tensor-parallel heads."""
+        """The tensor-parallel heads, [layers, GPUs]."""
         return _counts(self.heads, self.devices)
 
     @functools.cached_property
     def dp_heads(self) -> npt.NDArray[np.int64]:
-        """[layers]: data-parallel heads."""
+        """The data-parallel heads, [layers]."""
         return np.asarray((self.heads == DATA_PARALLEL).sum(axis=1))
 
     @functools.cached_property
     def units_per_gpu(self) -> npt.NDArray[np.int64]:
-        """[layers, GPUs]: units of the MLP's columns."""
+        """The units of the MLP's columns, [layers, GPUs]."""
         return _counts(self.ffn, self.devices)
 
     @functools.cached_property
     def vocab_per_gpu(self) -> npt.NDArray[np.int64]:
-        """[GPUs]: units of the vocabulary."""
+        """The units of the vocabulary, [GPUs]."""
         return _counts(self.vocab, self.devices)[0]
 
     def head_layers(self) -> npt.NDArray[np.float64]:
-        """[GPUs]: (head, layer) pairs whose keys and values a GPU holds for a token, data-parallel ones evenly spread over requests."""
+        """Returns the (head, layer) pairs whose keys and values each GPU holds per token, [GPUs]; data-parallel ones are spread evenly."""
         return np.asarray(self.heads_per_gpu.sum(axis=0) + self.dp_heads.sum() / self.gpus, np.float64)
 
     def attention_work(self, dp_share: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
-        """[layers, GPUs]: heads' worth of attention; `dp_share` [GPUs] is each rank's share of the requests' work (even: 1/G)."""
+        """Returns the attention in heads, [layers, GPUs]; `dp_share` [GPUs] is each rank's share of the requests' work (1/G if even)."""
         share = np.full(self.gpus, 1.0 / self.gpus) if dp_share is None else np.asarray(dp_share, float)
         return self.heads_per_gpu + self.dp_heads[:, None] * share
 
     def kv_tokens(self, free_bytes: float | npt.ArrayLike, head_layer_bytes: float) -> int:
-        """Tokens whose keys and values fit when each GPU has `free_bytes` and a token's head in one layer takes `head_layer_bytes`."""
+        """Returns the tokens whose KV fits if each GPU has `free_bytes` and a token's head in one layer takes `head_layer_bytes`."""
         free = np.broadcast_to(np.asarray(free_bytes, float), (self.gpus,))
         held = self.head_layers()
         return max(0, int(np.min(free[held > 0] / held[held > 0]) / head_layer_bytes)) if held.any() else 0
 
     def compute_imbalance(self) -> float:
-        """What layers wait for over what they would with even shares: the larger of attention's and the MLP's, 1 is even."""
+        """Returns the time for which layers wait over that with even shares, the larger of attention's and the MLP's; 1 is even."""
         found = [
             float(work.max(axis=1).sum() / work.mean(axis=1).sum()) for work in (self.attention_work(), self.units_per_gpu) if work.any()
         ]
         return max(found, default=1.0)
 
     def memory_imbalance(self) -> float:
-        """KV on the fullest GPU over the mean."""
+        """Returns the KV on the fullest GPU over the mean."""
         held = self.head_layers()
         return float(held.max() / held.mean()) if held.any() else 1.0
 
     def to_json(self) -> str:
-        """The layout as a plan file: for each device its heads by layer and its columns and rows as ranges [first, behind the last)."""
+        """Returns the layout as a plan file, which has each device's heads by layer and its columns and rows as half-open ranges."""
         shards = [
             {
                 "device": d,
@@ -135,7 +135,7 @@ class Layout:
 
     @staticmethod
     def from_json(text: str, where: str = "layout") -> Layout:
-        """A plan file read back and checked: every head, column and row has exactly one place."""
+        """Reads a plan file and checks that every head, column and row has exactly one place."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as problem:
@@ -177,7 +177,7 @@ def failsafe_layout(
     kv_heads: int, layers: int, gpus: int | Sequence[int], *, placement: Placement = "hybrid", ffn: int = 0, vocab: int = 0,
     ffn_unit: int = FFN_UNIT, vocab_unit: int = VOCAB_UNIT, keep: Layout | None = None,
 ) -> Layout:  # fmt: skip
-    """Where heads, MLP columns and vocabulary rows go on `gpus` GPUs (a number, or the devices' numbers).
+    """Returns where heads, MLP columns and vocabulary rows go on `gpus` GPUs (a number, or the devices' numbers).
 
     `ffn` and `vocab` are widths (0: not laid out). With `keep`, whatever stays within the new counts stays where it is. Where G divides H
     all three placements are plain tensor parallelism.

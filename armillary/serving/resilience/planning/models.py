@@ -22,5 +22,5 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def find_model(name: str) -> Model:
-    """The model of a name of this arena or of the catalogue, or of a config.json."""
+    """Returns the model of a name of this arena or of the catalogue, or of a config.json."""
     return Model.from_config(CONFIGS[name], name=name) if name in CONFIGS else Model.find(name)

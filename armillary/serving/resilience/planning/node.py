@@ -1,4 +1,4 @@
-"""The node and the model on it: bytes of every shard, what is left for keys and values, and the rates at which bytes move."""
+"""A node with a model on it: the bytes of every shard, the memory left for keys and values, and the rates of the links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .layout import Layout, Placement, failsafe_layout
 
 GIB = float(2**30)
 ATTENTION_ROLES = ("qkv", "o")
-#: What every GPU holds whole.
+#: The parts that every GPU holds as a whole.
 WHOLE_ROLES = ("router",)
 
 
@@ -23,7 +23,7 @@ WHOLE_ROLES = ("router",)
 class Node:
     """GPUs of one kind in one host, and the model that they serve together.
 
-    Rates in bytes/s each way: `pcie` between the host and one GPU, `nvlink` of one GPU to all others together (900 GB/s both ways).
+    Rates are in bytes/s each way: `pcie` between the host and one GPU, `nvlink` from one GPU to all others together (900 GB/s both ways).
     An engine uses `memory_share` of a GPU and reserves `reserve_bytes` of it. `host_bytes` hold the weights and the mirror.
     """
 
@@ -47,17 +47,17 @@ class Node:
 
     @functools.cached_property
     def kv_token_bytes(self) -> int:
-        """Bytes of a token's keys and values over all heads and layers."""
+        """The bytes of a token's keys and values over all heads and layers."""
         return kv_bytes_per_token(self.model)
 
     @property
     def head_layer_bytes(self) -> float:
-        """Bytes of a token's keys and values of one head in one layer."""
+        """The bytes of a token's keys and values of one head in one layer."""
         return self.kv_token_bytes / (self.model.layers * self.model.kv_heads)
 
     @property
     def ffn(self) -> int:
-        """Columns that a layer's MLP (or each of its experts) is split by."""
+        """The columns by which a layer's MLP (or each of its experts) is split."""
         return self.model.moe.ffn if self.model.moe is not None else self.model.ffn
 
     @functools.cached_property
@@ -77,25 +77,25 @@ class Node:
         return sum(t.params * self.model.tensor_width(t) for t in kind.tensors if takes(t.role))
 
     def _vectors(self, kind: Layer) -> float:
-        """Norms: what is no matrix product."""
+        """Returns the bytes of the norms, which are not matrix products."""
         return sum(
             t.params * self.model.tensor_width(t) for t in kind.tensors if not t.matmul and t.role not in ATTENTION_ROLES + WHOLE_ROLES
         )
 
     @functools.cached_property
     def vocab_unit_bytes(self) -> float:
-        """Bytes of one unit of vocabulary rows in the embedding and the head."""
+        """The bytes of one unit of vocabulary rows in the embedding and the head."""
         return (
             sum(t.params * self.model.tensor_width(t) for t in self.model.once if t.split == "vocabulary") / self.layout(1).vocab.shape[1]
         )
 
     def layout(self, gpus: int | tuple[int, ...], placement: Placement = "hybrid", keep: Layout | None = None) -> Layout:
-        """The model on these GPUs."""
+        """Returns the layout of the model on these GPUs."""
         m = self.model
         return failsafe_layout(m.kv_heads, m.layers, gpus, placement=placement, ffn=self.ffn, vocab=m.vocab, keep=keep)
 
     def weight_bytes(self, layout: Layout) -> npt.NDArray[np.float64]:
-        """[GPUs]: bytes of weights on each."""
+        """Returns the bytes of weights on each GPU, [GPUs]."""
         each = self.bytes_by_layer
         heads = (layout.heads_per_gpu + layout.dp_heads[:, None]) * each[:, :1]
         rest = layout.units_per_gpu * each[:, 1:2] + each[:, 2:]
@@ -103,20 +103,20 @@ class Node:
         return np.asarray((heads + rest).sum(axis=0) + layout.vocab_per_gpu * self.vocab_unit_bytes + whole)
 
     def free_bytes(self, layout: Layout) -> npt.NDArray[np.float64]:
-        """[GPUs]: what weights and reserve leave for keys and values; negative where they do not fit."""
+        """Returns the bytes that weights and reserve leave for keys and values, [GPUs]; negative if they do not fit."""
         return np.asarray(self.memory_share * self.device.memory - self.reserve_bytes - self.weight_bytes(layout))
 
     def kv_blocks(self, layout: Layout) -> int:
-        """Blocks of keys and values that fit: the fullest GPU decides. 0: not even the weights do."""
+        """Returns the blocks of keys and values that fit on the fullest GPU; 0 if not even the weights fit."""
         free = self.free_bytes(layout)
         return 0 if free.min() <= 0 else layout.kv_tokens(free, self.head_layer_bytes) // self.block
 
     def fits(self, layout: Layout) -> bool:
-        """Whether the weights and at least one block fit."""
+        """Returns whether the weights and at least one block fit."""
         return self.kv_blocks(layout) > 0
 
     def check(self, layout: Layout) -> None:
-        """`InputError` where weights do not fit on the GPUs that are left."""
+        """Raises `InputError` if the weights do not fit on the remaining GPUs."""
         if not self.fits(layout):
             need, has = float(self.weight_bytes(layout).max()), self.memory_share * self.device.memory - self.reserve_bytes
             raise InputError(
@@ -125,7 +125,7 @@ class Node:
             )
 
     def least_gpus(self, placement: Placement = "hybrid") -> int:
-        """The fewest GPUs that hold the weights."""
+        """Returns the fewest GPUs that hold the weights."""
         for g in range(1, self.gpus + 1):
             if self.fits(self.layout(g, placement)):
                 return g

@@ -1,8 +1,8 @@
-"""What an iteration takes on a layout: the slowest GPU rules each layer twice, before either all-reduce.
+"""The price of an iteration on a layout: the slowest GPU determines each half of a layer, before either all-reduce.
 
-The operators and their seconds are those of `armillary.llm.cost.operators`; on an even division the numbers equal `StepCost`'s. A GPU's
-part of a layer is its heads' projections and attention, then its columns of the MLP. For a data-parallel head a GPU computes only the
-tokens of its own requests, but every GPU reads the weights. `slow` devices take as many times longer.
+The operators and their seconds are those of `armillary.llm.cost.operators`, and on an even division the numbers equal those of
+`StepCost`. A GPU computes the projections and attention of its heads and then its columns of the MLP. For a data-parallel head a GPU
+computes only the tokens of its own requests, but every GPU reads the weights. `slow` devices take the given factor longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .node import Node
 
 Floats = npt.NDArray[np.float64]
 MOST_TOKENS = 16384
-#: Shares of an iteration's new tokens on one rank at which the table is made; between them it is linear.
+#: The shares of an iteration's new tokens on one rank for which the table is computed; between them it is linear.
 SHARES = (0.25, 0.5, 1.0)
 
 
@@ -32,18 +32,18 @@ class Price:
     """Seconds of iterations on a layout, for any spread of the requests over its data-parallel ranks."""
 
     grid: Floats
-    #: Shares of new tokens on the busiest rank, increasing from the even one, and the table at each.
+    #: The shares of new tokens on the busiest rank, increasing from the even one, and the table for each.
     shares: Floats
     bodies: Floats  # [shares, grid]
     head: Floats
-    #: Seconds of one pair and of one cached token: for the tensor-parallel heads, and for the data-parallel ones at a share of 1.
+    #: Seconds per pair and per cached token, for the tensor-parallel heads and for the data-parallel ones at a share of 1.
     pair_s: tuple[float, float]
     context_s: tuple[float, float]
-    #: What an even spread gives every rank.
+    #: The share that an even spread gives every rank.
     even: float
 
     def body(self, share: float) -> Floats:
-        """The table where the busiest rank has `share` of the new tokens."""
+        """Returns the table if the busiest rank has `share` of the new tokens."""
         if len(self.shares) == 1:
             return np.asarray(self.bodies[0])
         i = int(np.clip(np.searchsorted(self.shares, share) - 1, 0, len(self.shares) - 2))
@@ -51,17 +51,17 @@ class Price:
         return np.asarray((1 - part) * self.bodies[i] + part * self.bodies[i + 1])
 
     def rates(self, pairs: float, context: float) -> tuple[float, float]:
-        """(pair_s, context_s) where the busiest rank has these shares of the pairs and of the cached tokens."""
+        """Returns (pair_s, context_s) if the busiest rank has these shares of the pairs and of the cached tokens."""
         return self.pair_s[0] + self.pair_s[1] * pairs, self.context_s[0] + self.context_s[1] * context
 
     def arrays(self) -> CostArrays:
-        """The numbers for the compiled loop, requests spread evenly."""
+        """Returns the numbers for the compiled loop, with requests spread evenly."""
         pair_s, context_s = self.rates(self.even, self.even)
         return CostArrays(self.grid, self.body(self.even), self.head, pair_s, context_s, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def price(node: Node, layout: Layout, slow: Mapping[int, float] | None = None) -> Price:
-    """The price of iterations of the node's model on `layout`."""
+    """Returns the price of iterations of the node's model on `layout`."""
     model, on = node.model, node.device
     fabric = Fabric.of(on)
     powers = [2**i for i in range(MOST_TOKENS.bit_length()) if 2**i < MOST_TOKENS]
@@ -95,7 +95,7 @@ def price(node: Node, layout: Layout, slow: Mapping[int, float] | None = None) -
 
 
 def _slowest(load: npt.NDArray[np.int64], late: Floats, seconds: object) -> Floats:
-    """The largest over GPUs of late · seconds(load), each distinct pair once."""
+    """Returns the largest late · seconds(load) over the GPUs, with each distinct pair computed once."""
     assert callable(seconds)
     known = {int(x): seconds(x) for x in np.unique(load)}
     return np.asarray(np.max([late[g] * known[int(x)] for g, x in enumerate(load)], axis=0))
@@ -108,7 +108,7 @@ def _product(node: Node, rows: Floats, outputs: int, inputs: int, weight_width: 
 
 
 def _projections(node: Node, heads: int, dp: int, share: float, grid: Floats, width: int) -> Floats:
-    """Query, key, value and output products and the rotation, for a GPU's own heads and for its requests' data-parallel ones."""
+    """Prices query, key, value and output products and the rotation, for a GPU's own heads and its requests' data-parallel ones."""
     m = node.model
     wide, stored = m.heads // m.kv_heads * m.head_dim, m.tensor_width(m.kinds[0][0].role("o")[0])
     key, _ = m.attention_widths
@@ -163,7 +163,7 @@ def _head(node: Node, layout: Layout, late: Floats, grid: Floats, width: int) ->
 
 
 def _attention(node: Node, layout: Layout, late: Floats, kinds: list[Layer], width: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Seconds of a pair and of a cached token over all layers, for tensor-parallel heads and for all of the data-parallel ones."""
+    """Returns the seconds per pair and per cached token over all layers, for tensor-parallel and for all data-parallel heads."""
     m, on, c = node.model, node.device, node.device.calibration
     reach = np.array([1.0 if kind.window is None else min(1.0, kind.window / 4096) for kind in kinds])
     rate = c.eta_attn * c.eta_c * on.peak("bf16" if WIDTH[m.dtype] < 2 else m.dtype)

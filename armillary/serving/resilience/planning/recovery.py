@@ -1,8 +1,8 @@
-"""What has to be copied after a loss, from where, and how long that takes.
+"""Plans what must be copied after a loss, from where, and how long that takes.
 
-Every survivor fetches only the shards of the new layout that it does not hold: over its own PCIe link from the host, or over NVLink from
-a survivor that has them. Bytes that several need are fetched once, in turn by those who need them, and passed on over NVLink. Then the
-lost keys and values are read from the mirror by their new owners, all links at once; what was not mirrored is computed again.
+Every survivor fetches only the shards of the new layout that it does not hold, over its own PCIe link from the host or over NVLink from
+a survivor that has them. Bytes that several need are fetched once, by each of them in turn, and passed on over NVLink. Then the new
+owners read the lost keys and values from the mirror over all links at once, and what was not mirrored is computed again.
 
 FailSafe (arXiv 2511.14116); passing on from holders and the order of the copies are our design.
 """
@@ -39,7 +39,7 @@ class Transfer:
 
 @dataclass
 class Held:
-    """Which weights each device has: heads [devices, layers, heads], ffn [devices, layers, units], vocab [devices, 1, units]."""
+    """The weights that each device has: heads [devices, layers, heads], ffn [devices, layers, units], vocab [devices, 1, units]."""
 
     heads: Mask
     ffn: Mask
@@ -47,26 +47,26 @@ class Held:
 
     @classmethod
     def of(cls, layout: Layout, devices: int) -> Held:
-        """What a layout puts on each of `devices` devices."""
+        """Returns what a layout puts on each of `devices` devices."""
         each = np.arange(devices)[:, None, None]
         member = np.isin(np.arange(devices), layout.devices)[:, None, None]
         return cls((layout.heads == each) | (member & (layout.heads == DATA_PARALLEL)), layout.ffn == each, layout.vocab == each)
 
     def forget(self, device: int) -> None:
-        """The device is gone, and all that it had."""
+        """Removes everything that a lost device had."""
         self.heads[device], self.ffn[device], self.vocab[device] = False, False, False
 
     def parts(self) -> tuple[Mask, Mask, Mask]:
-        """The three kinds of shard."""
+        """Returns the three kinds of shard."""
         return self.heads, self.ffn, self.vocab
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """A plan: transfers, what is computed again, and when things are there, in seconds from its start.
+    """A plan of transfers and recomputation, with the times of arrival in seconds from its start.
 
-    `seconds` is when everything is back, `weights_s` when serving can go on, `kv_s` [requests] when each request's keys and values are.
-    `lower_bound_s` is bytes over bandwidth: no order of the copies is faster.
+    Everything is back after `seconds`, serving can go on after `weights_s`, and each request's keys and values are there after `kv_s`
+    [requests]. `lower_bound_s` is bytes over bandwidth, which no order of the copies can beat.
     """
 
     layout: Layout
@@ -84,7 +84,7 @@ class Recovery:
     _fetches: tuple[tuple[int, Floats, npt.NDArray[np.int64]], ...]
 
     def arrive(self, held: Held, after_s: float, pcie: float) -> None:
-        """Marks in `held` what has been fetched `after_s` seconds from the start: a further loss begins from there."""
+        """Marks in `held` what has arrived `after_s` seconds from the start, which is where a further loss begins."""
         done = after_s >= self.weights_s
         for device, nbytes, shard in self._fetches:
             there = np.cumsum(nbytes) <= pcie * after_s + 1e-6
@@ -101,11 +101,11 @@ def plan_recovery(
     layout_old: Layout, dead: int | Sequence[int], kv_tokens: int | npt.ArrayLike, mirrored: int | npt.ArrayLike, *,
     node: Node | None = None, rank: npt.ArrayLike | None = None,
 ) -> Recovery:  # fmt: skip
-    """The recovery when `dead` of `layout_old` is lost while requests hold the keys and values of `kv_tokens` tokens each.
+    """Plans the recovery when `dead` of `layout_old` is lost while requests hold the keys and values of `kv_tokens` tokens each.
 
     `mirrored` of these are in host memory. `rank` gives each request's data-parallel device (without it they are spread evenly). `node`
-    has the model's bytes and the links; without it Llama-3.1-70B on eight H100s, if the layout is of that shape. `InputError` where the
-    weights do not fit on the survivors.
+    has the model's bytes and the links; its default is Llama-3.1-70B on eight H100s, if the layout has that shape. Raises `InputError`
+    if the weights do not fit on the survivors.
     """
     on = node or Node(find_model("llama-3.1-70b"))
     shape = (on.model.layers, on.model.kv_heads)
@@ -141,13 +141,13 @@ def plan_recovery(
 
 
 def _with_matrices(node: Node, layout: Layout) -> Layout:
-    """The layout with the model's MLP and vocabulary on the same devices."""
+    """Returns the layout with the model's MLP and vocabulary on the same devices."""
     full = node.layout(layout.devices, layout.placement)
     return Layout(layout.placement, layout.devices, layout.heads, full.ffn, full.vocab)
 
 
 def spread(tokens: npt.NDArray[np.int64], devices: Sequence[int], fixed: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """A device for each request without one (-1): the longest first, each to the device with the fewest tokens."""
+    """Assigns a device to each request without one (-1), longest first, each to the device with the fewest tokens."""
     out = np.full(len(tokens), -1, np.int64) if fixed is None else fixed.copy()
     load = {d: float(tokens[out == d].sum()) for d in devices}
     for q in np.argsort(-tokens, kind="stable"):
@@ -162,7 +162,7 @@ def recover(
     node: Node, new: Layout, held: Held, kept: npt.NDArray[np.int64], missing: Mask, rank: npt.NDArray[np.int64], *,
     recompute_tokens: int = 0, order: npt.NDArray[np.int64] | None = None,
 ) -> Recovery:  # fmt: skip
-    """The copies that bring `new` about, given what is `held` and which (layer, head) of each request's `kept` tokens are `missing`."""
+    """Plans the copies that lead to `new`, given what is `held` and which (layer, head) of each request's `kept` tokens are `missing`."""
     devices = new.devices
     at = {d: j for j, d in enumerate(devices)}
     g = len(devices)
@@ -217,7 +217,7 @@ def recover(
 
 
 def _kv_bytes(node: Node, new: Layout, kept: npt.NDArray[np.int64], missing: Mask, rank: npt.NDArray[np.int64]) -> Floats:
-    """[requests, GPUs]: bytes of keys and values that each GPU reads from the mirror."""
+    """Returns the bytes of keys and values that each GPU reads from the mirror, [requests, GPUs]."""
     flat = missing.reshape(len(kept), new.heads.size).astype(np.float32)
     owner = new.heads.reshape(-1)
     counts = np.stack([flat @ (owner == d).astype(np.float32) for d in new.devices], axis=1).astype(np.float64)
@@ -229,7 +229,7 @@ def _kv_bytes(node: Node, new: Layout, kept: npt.NDArray[np.int64], missing: Mas
 def _timed(
     node: Node, exclusive: Floats, shared: Floats, sent: Floats, kv: Floats, order: npt.NDArray[np.int64]
 ) -> tuple[float, Floats, float]:
-    """(when the weights are there, when each request's keys and values are, when all is), as flows over the links."""
+    """Returns the times at which the weights, each request's keys and values, and everything have arrived, as flows over the links."""
     from armillary.engine import Activity, Pool, Simulation
 
     g = len(exclusive)

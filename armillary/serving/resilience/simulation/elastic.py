@@ -1,11 +1,11 @@
-"""One tensor-parallel group over all GPUs that are there, however many: it shrinks with a loss and grows with a repair.
+"""One tensor-parallel group over all available GPUs, however many, which shrinks with a loss and grows with a repair.
 
-After a loss: what is in flight stops; a layout for the survivors that moves little; weights that are missing and keys and values from
-the mirror over all links at once (`recovery`); serving goes on when the weights are there, each request when its keys and values are.
-Surviving keys and values that the new layout would put elsewhere stay where they are until their request ends (`lazy`), or move over
-NVLink at once. A further loss begins again from what has arrived. When the survivors no longer hold the model, the service stops, keeps
-what it has, and goes on after the next repair. A repaired GPU starts its process and fetches its weights beside the work, and joins
-between two iterations.
+After a loss, requests in flight stop, and the survivors get a layout that moves little. Missing weights, and keys and values from the
+mirror, are copied over all links at once (`recovery`). Serving goes on when the weights have arrived, and each request when its keys and
+values have. Surviving keys and values that the new layout would put elsewhere stay where they are until their request ends (`lazy`), or
+move over NVLink at once. A further loss begins again from what has arrived. When the survivors no longer hold the model, the service
+stops, keeps what it has, and goes on after the next repair. A repaired GPU starts its process and fetches its weights while the others
+work, and joins between two iterations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TICK_S = 0.25
 
 
 class Elastic(Service):
-    """The service of FailSafe and of its parts."""
+    """The service of FailSafe and of the techniques that have some of its parts."""
 
     def __init__(
         self, work: ResilienceWork, *, placement: Placement, load_aware: bool, backup_share: float, lazy: bool, migrate_above: float = 0.2,
@@ -50,10 +50,10 @@ class Elastic(Service):
         self.held = Held.of(self.layout, node.gpus)
         self.mirror = Mirror(len(work.requests), node.block)
         self.ranks = Ranks(len(work.requests), load_aware=load_aware, migrate_above=migrate_above)
-        #: Where requests' keys and values lie: a map of owners for each number; new requests get the last.
+        #: The places of requests' keys and values, as one map of owners per number; new requests get the last map.
         self.maps: list[Owners] = [self.layout.heads]
         self.map_of: Ints = np.full(len(work.requests), -1, np.int64)
-        #: Requests between two replicas: tokens kept and (layer, head) still missing; and those that only wait.
+        #: Requests between two replicas, with the tokens kept and the (layer, head) still missing, and those that only wait.
         self.limbo: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}
         self.queue: list[int] = []
         self.recovery: Recovery | None = None
@@ -63,18 +63,18 @@ class Elastic(Service):
         self.tick_s = TICK_S if backup_share > 0 or placement == "hybrid" else 0.0
         self._first = 0
         self._shaped: tuple[Layout | None, tuple[float, float, float, float]] = (None, (0.0, 0.0, 0.0, 0.0))
-        #: GPUs that start: which start it is, so that one lost meanwhile does not join.
+        #: The starting GPUs with the number of the start, so that one that was lost meanwhile does not join.
         self._joining: dict[int, int] = {}
 
     @property
     def current(self) -> int:
-        """The replica of the present number of GPUs."""
+        """The replica for the present number of GPUs."""
         return self.replica_of[self.layout.gpus]
 
     # -- while it serves --
 
     def _running(self) -> Ints:
-        """The requests that run, in the order of arrival."""
+        """Returns the running requests in the order of arrival."""
         seq, came = self.serving.state.seq, int(self.serving.feed.state[0])
         status = seq[self._first : came, st.STATUS]
         going = status != st.FINISHED
@@ -85,7 +85,7 @@ class Elastic(Service):
         return np.flatnonzero(status == st.RUNNING) + self._first
 
     def tick(self) -> None:
-        """Ranks for those that were let in, the mirror, and the price that the present spread makes."""
+        """Assigns ranks to admitted requests, updates the mirror, and sets the price of the present spread."""
         running = self._running()
         self.map_of[running[self.map_of[running] < 0]] = len(self.maps) - 1
         r = self.current
@@ -119,7 +119,7 @@ class Elastic(Service):
         self.serving.prices.rate[r, 0], self.serving.prices.rate[r, 1] = pair_s * scale, context_s * scale
 
     def _shape(self) -> tuple[float, float, float, float]:
-        """Bytes of a token's KV on the fullest GPU, in tensor-parallel heads, in all data-parallel ones; bytes free for KV on a GPU."""
+        """Returns a token's KV bytes on the fullest GPU, in tensor-parallel and in data-parallel heads, and the bytes free for KV."""
         if self._shaped[0] is not self.layout:
             b, layout = self.node.head_layer_bytes, self.layout
             sizes = (
@@ -131,7 +131,7 @@ class Elastic(Service):
         return self._shaped[1]
 
     def _old_maps(self, running: Ints) -> float:
-        """How much longer attention takes because some requests' keys and values still lie as an older layout put them."""
+        """Returns the factor by which attention is slower because some requests' keys and values are still placed by an older layout."""
         if len(self.maps) == 1 or not len(running):
             return 1.0
         context = self.serving.state.seq[running, st.COMPUTED].astype(float)
@@ -142,18 +142,18 @@ class Elastic(Service):
         return float(sum(w * _slowest(m, self.layout) for w, m in zip(weight, self.maps, strict=True) if w) / weight.sum() / now)
 
     def repriced(self) -> None:
-        """Prices again, and the tables that the spread is read from."""
+        """Computes the prices again, and the tables for the spread of requests."""
         self._dense.clear()
         super().repriced()
 
     def _next_layout(self) -> Layout:
-        """The layout of the GPUs that are there, with as little moved as the placement allows."""
+        """Returns the layout of the available GPUs that moves as little as the placement allows."""
         return self.node.layout(tuple(self.alive), self.placement, keep=None if self.placement == "naive" else self.layout)
 
     # -- a loss --
 
     def down(self, device: int) -> None:
-        """Stops what is in flight and recovers on the survivors, if they hold the model."""
+        """Stops the requests in flight and recovers on the survivors, if they hold the model."""
         self._joining.pop(device, None)
         if device not in self.alive:
             return
@@ -190,7 +190,7 @@ class Elastic(Service):
         kept = np.array([self.limbo[q][0] for q in who], np.int64)
         missing = np.stack([self.limbo[q][1] for q in who]) if who else np.zeros((0, *layout.heads.shape), bool)
         rank = self.ranks.of[who] if who else np.zeros(0, np.int64)
-        # Short ones first: they are back, and serving, soonest.
+        # Short requests come first, because they are restored soonest.
         plan = recover(self.node, layout, self.held, kept, missing, rank, order=np.argsort(kept, kind="stable"))
         moved = 0.0 if self.lazy else self._move_all(layout, who)
         begin = self.now + noticed_s
@@ -208,7 +208,7 @@ class Elastic(Service):
         self.later(float(times.max(initial=begin + plan.weights_s + moved)) + 1e-9, self._restored)
 
     def _place(self, layout: Layout) -> None:
-        """New owners for what is missing, and a rank for those who need one."""
+        """Assigns new owners to what is missing, and a rank to the requests that need one."""
         new_map = layout.heads
         if layout.dp_heads.any():
             who = np.array(sorted(self.limbo), np.int64)
@@ -224,7 +224,7 @@ class Elastic(Service):
             self.map_of[q] = known[found.tobytes()]
 
     def _move_all(self, layout: Layout, who: list[int]) -> float:
-        """Seconds to move all surviving keys and values to where the new layout wants them, over NVLink."""
+        """Returns the seconds to move all surviving keys and values over NVLink to their places in the new layout."""
         sent = 0.0
         for q in who:
             lies = self.maps[self.map_of[q]]
@@ -254,7 +254,7 @@ class Elastic(Service):
     # -- a repair --
 
     def up(self, device: int) -> None:
-        """The GPU starts its process and fetches its weights; then it joins."""
+        """Lets the GPU start its process and fetch its weights, after which it joins."""
         began = len(self.story)
         self.say(f"GPU {device} is back and starts")
         layout = self.node.layout((*sorted(self.alive), device), self.placement, keep=self.layout if self.placement != "naive" else None)
@@ -263,7 +263,7 @@ class Elastic(Service):
         self.serving.at(self.now + RESTART_S + fetch, lambda: self._joins(device, began))
 
     def _joins(self, device: int, began: int) -> None:
-        """Joins between two iterations, unless it was lost again."""
+        """Lets a GPU join between two iterations, unless it was lost again."""
         if self._joining.get(device) != began:
             return
         if self.recovery is not None:
@@ -308,6 +308,6 @@ class Elastic(Service):
 
 
 def _slowest(owners: Owners, layout: Layout) -> float:
-    """Heads' worth of attention that layers wait for, summed, when keys and values lie so and ranks are even."""
+    """Returns the attention, in heads, for which layers wait in total, if keys and values are placed so and ranks are even."""
     counts = np.stack([(owners == d).sum(axis=1) for d in layout.devices], axis=1)
     return float(counts.max(axis=1).sum() + (owners == DATA_PARALLEL).sum() / layout.gpus)

@@ -1,7 +1,7 @@
-"""When GPUs go down, come back and slow down: traces read from files, scripted, or drawn from failure rates.
+"""Fault traces say when GPUs go down, come back and slow down; they are read from files, scripted, or drawn from failure rates.
 
 419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 herd of models, 2024) are one in 50,700 GPU hours. An hour of
-eight GPUs would see none, so `acceleration` makes failures as many times more frequent.
+eight GPUs would see none, so failures are `acceleration` times as frequent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from armillary.files import Column, Table, column_names, read_table
 from armillary.workloads import failures
 
 MTBF_GPU_H, ACCELERATION, REPAIR_MEDIAN_S, REPAIR_SIGMA = 50_000.0, 1e4, 1800.0, 0.8
-#: Lines of a trace that are read, and bytes of its file.
+#: The most lines of a trace, and the most bytes of its file.
 MOST_EVENTS, MOST_BYTES = 1_000_000, 64 << 20
 #: The columns of a fault trace and of an availability log.
 _EVENT, _SPAN = {"time_s", "device", "event"}, {"start", "end", "gpu"}
@@ -28,7 +28,7 @@ _EVENT, _SPAN = {"time_s", "device", "event"}, {"start", "end", "gpu"}
 
 @dataclass(frozen=True)
 class Fault:
-    """At `time_s` a device goes down or up, or takes `factor` times as long from then on (1: as fast as before)."""
+    """At `time_s` a device goes down or up, or becomes slower by `factor` (1 restores its speed)."""
 
     time_s: float
     device: int
@@ -38,13 +38,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultTrace:
-    """Faults in the order of time, checked: a device that is down cannot go down, one that is up cannot come up."""
+    """Faults in the order of time, in which no device that is down goes down and none that is up comes up."""
 
     faults: tuple[Fault, ...] = ()
 
     @classmethod
     def of(cls, faults: Iterable[Fault], gpus: int, where: str = "faults") -> FaultTrace:
-        """Sorted and checked for a node of `gpus` GPUs."""
+        """Sorts and checks faults for a node of `gpus` GPUs."""
         found = sorted(faults, key=lambda f: f.time_s)
         down: set[int] = set()
         for f in found:
@@ -65,7 +65,7 @@ class FaultTrace:
         return cls(tuple(found))
 
     def down_spans(self, until_s: float) -> list[tuple[float, float]]:
-        """Spans (begin, end) in which at least one GPU is gone, up to `until_s`."""
+        """Returns the spans (begin, end) in which at least one GPU is gone, up to `until_s`."""
         spans: list[tuple[float, float]] = []
         down: set[int] = set()
         begun = 0.0
@@ -88,7 +88,7 @@ class FaultTrace:
 
 
 def is_fault_file(path: str | Path) -> bool:
-    """Whether the first line has the columns of a fault trace or of an availability log."""
+    """Returns whether the first line has the columns of a fault trace or of an availability log."""
     try:
         columns = set(column_names(path, format="csv"))
     except InputError:
@@ -99,9 +99,10 @@ def is_fault_file(path: str | Path) -> bool:
 def read_faults(
     path: str | Path, gpus: int = 8, *, log: Literal["available", "down"] = "available", until_s: float = math.inf
 ) -> FaultTrace:
-    """Faults from a CSV file: `time_s,device,event` (event down, up or slow:<factor>), or an availability log `start,end,gpu`.
+    """Reads faults from CSV: `time_s,device,event` (event down, up or slow:<factor>), or an availability log `start,end,gpu`.
 
-    The log's spans, in seconds, are when a GPU was available, or with log="down" when it was not. The log's time ends at `until_s`.
+    The spans of a log, in seconds, are those in which a GPU was available, or with log="down" those in which it was not. The log ends
+    at `until_s`.
     """
     where = str(path)
     columns = column_names(path, format="csv")
@@ -116,9 +117,8 @@ def read_faults(
             if end <= start:
                 raise table.error(row, f"found a span from {start:g} to {end:g} s; expected it to end after it begins")
         return FaultTrace.of(_from_log(spans, gpus, log, until_s, where), gpus, where)
-    raise InputError(
-        f'found columns "{one_line(",".join(columns), 80)}"; expected time_s,device,event or start,end,gpu', where=f"{where}:1"
-    )
+    found = one_line(",".join(columns), 80)
+    raise InputError(f'found columns "{found}"; expected time_s,device,event or start,end,gpu', where=f"{where}:1")
 
 
 def _table(path: str | Path, columns: list[Column]) -> Table:
@@ -158,7 +158,7 @@ def _from_log(spans: list[tuple[float, float, int]], gpus: int, log: str, until_
 def scripted(
     losses: int, window_s: float, gpus: int = 8, *, repair_s: float | None = None, devices: Iterable[int] | None = None
 ) -> FaultTrace:
-    """`losses` failures at 25, 50, 75 % … of the window (quarters), each repaired after `repair_s` if that is given."""
+    """Returns `losses` failures at quarters of the window, each repaired after `repair_s` if that is given."""
     if not 0 <= losses <= min(3, gpus - 1):
         raise InputError(f"losses: found {losses}; expected 0 to {min(3, gpus - 1)}")
     which = list(devices) if devices is not None else [(3 * k + 2) % gpus for k in range(losses)]
@@ -172,15 +172,14 @@ def random_faults(
     window_s: float, rng: np.random.Generator, *, gpus: int = 8, mtbf_gpu_h: float = MTBF_GPU_H, acceleration: float = ACCELERATION,
     repair_median_s: float = REPAIR_MEDIAN_S, repair_sigma: float = REPAIR_SIGMA,
 ) -> FaultTrace:  # fmt: skip
-    """Failures of each GPU at exponential times, mean `mtbf_gpu_h`/`acceleration` hours, and lognormal repairs."""
+    """Draws failures of each GPU at exponential times with mean `mtbf_gpu_h`/`acceleration` hours, and lognormal repairs."""
     for name, value in (("mtbf_gpu_h", mtbf_gpu_h), ("acceleration", acceleration), ("repair_median_s", repair_median_s)):
         if not (math.isfinite(value) and value > 0):
             raise InputError(f"{name}: found {value}; expected more than 0")
     mean_s = mtbf_gpu_h * 3600.0 / acceleration
-    if window_s / mean_s * gpus > MOST_EVENTS / 4:
-        raise InputError(
-            f"acceleration: {acceleration:g} gives {window_s / mean_s * gpus:,.0f} failures; expected at most {MOST_EVENTS // 4:,}"
-        )
+    expected = window_s / mean_s * gpus
+    if expected > MOST_EVENTS / 4:
+        raise InputError(f"acceleration: {acceleration:g} gives {expected:,.0f} failures; expected at most {MOST_EVENTS // 4:,}")
     drawn = failures(rng, gpus, window_s, mtbf_s=mean_s, repair_median_s=repair_median_s, repair_sigma=repair_sigma)
     found = []
     for device, start_s, repair_s in zip(drawn.part.tolist(), drawn.start_s.tolist(), drawn.repair_s.tolist(), strict=True):

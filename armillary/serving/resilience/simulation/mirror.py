@@ -1,4 +1,4 @@
-"""Proactive backup: keys and values of full blocks are copied to host memory while the GPUs work."""
+"""Proactive backup copies keys and values of full blocks to host memory while the GPUs work."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ Ints = npt.NDArray[np.int64]
 
 
 class Mirror:
-    """Tokens of each request that are in host memory, behind a queue of full blocks that drains at a limited rate.
+    """The tokens of each request in host memory, and a queue of full blocks that drains at a limited rate.
 
-    Copies go in the order in which blocks became full. Between two updates blocks are taken to have become full evenly, so a copy that
-    the link could make in that time is made.
+    Blocks are copied in the order in which they became full. Between two updates they are assumed to fill evenly, so the link is used
+    for the whole time.
     """
 
     def __init__(self, requests: int, block: int) -> None:
         self.block = block
-        #: Tokens of each request that are in host memory; those behind them in the queue.
+        #: The tokens of each request that are in host memory, and those that follow in the queue.
         self.safe: Ints = np.zeros(requests, np.int64)
         self.queued: Ints = np.zeros(requests, np.int64)
         self.copied_tokens = 0
         self._queue: deque[tuple[Ints, Ints]] = deque()
         self._at_s = 0.0
-        #: Who runs, for one update.
+        #: The running requests, for one update.
         self._going = np.zeros(requests, bool)
 
     @property
     def lag_tokens(self) -> int:
-        """Tokens of full blocks that wait for their copy."""
+        """The tokens of full blocks that wait to be copied."""
         return int(sum(amount.sum() for _, amount in self._queue))
 
     def update(self, now: float, running: Ints, computed: Ints, tokens_per_s: float) -> None:
@@ -48,7 +48,7 @@ class Mirror:
         self._at_s = now
         while self._queue and room > 0:
             who, amount = self._queue.popleft()
-            # What a request that has ended or lost its blocks left in the queue is not worth a copy.
+            # Blocks of a request that has ended or lost its blocks are not copied any more.
             who, amount = who[self._going[who]], amount[self._going[who]]
             sums = np.cumsum(amount)
             taken = np.clip(room - (sums - amount), 0, amount)
@@ -62,5 +62,5 @@ class Mirror:
         self.safe[running] = np.minimum(self.safe[running], self.queued[running])
 
     def back(self, q: int, kept: int) -> None:
-        """Request `q` goes on with `kept` tokens: what the mirror has beyond is void."""
+        """Lets request `q` go on with `kept` tokens, and discards what the mirror has beyond them."""
         self.safe[q] = self.queued[q] = kept

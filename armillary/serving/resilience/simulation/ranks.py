@@ -1,9 +1,9 @@
-"""Which data-parallel rank a request's left-over heads go to, and how unevenly that loads the ranks.
+"""Chooses the data-parallel rank of a request's left-over heads, and estimates how unevenly the ranks are loaded.
 
-Load-aware: each request that is let in, or restored, goes to the rank with the least estimated load: prompt tokens still to compute with
-the pairs that they make, and the context of its decodes. A rank without room for the request's keys and values is passed over. When the
-busiest rank has more than `migrate_above` over the mean, a request's left-over heads move from it to the idlest. FailSafe (arXiv
-2511.14116); the formula is ours.
+Load-aware routing sends each request that is admitted or restored to the rank with the least estimated load: its remaining prompt tokens
+with their pairs, and the context of its decodes. A rank without room for the request's keys and values is skipped. When the busiest rank
+exceeds the mean by more than `migrate_above`, one request's left-over heads move from it to the least loaded rank. The mechanism is
+FailSafe's (arXiv 2511.14116); the formula is ours.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Floats = npt.NDArray[np.float64]
 
 
 class Ranks:
-    """The rank of each request (a device's number, -1: none), and a running estimate of the busiest rank's shares of an iteration."""
+    """The rank of each request (a device's number, or -1), and a running estimate of the busiest rank's shares of an iteration."""
 
     def __init__(self, requests: int, *, load_aware: bool, migrate_above: float = 0.2, memory: float = 0.9) -> None:
         self.load_aware, self.migrate_above, self.memory = load_aware, migrate_above, memory
         self.of: Ints = np.full(requests, -1, np.int64)
         self.moved_tokens = 0
         self._turn = 0
-        #: Means, fading, of (busiest rank's, all ranks') new tokens, pairs and cached tokens.
+        #: Exponential averages of the new tokens, pairs and cached tokens of the busiest rank and of all ranks.
         self._seen: Floats = np.zeros((2, 3))
 
     def _places(self, who: Ints, devices: Sequence[int]) -> Ints:
-        """Where in `devices` each request's rank stands, or -1."""
+        """Returns the index of each request's rank in `devices`, or -1."""
         table = np.full(max(devices) + 2, -1, np.int64)
         table[list(devices)] = np.arange(len(devices))
         of = self.of[who]
         return np.asarray(table[np.where(of < len(table) - 1, of, -1)])
 
     def assign(self, serving: Serving, running: Ints, devices: Sequence[int], pair_ratio: float, room_tokens: float = np.inf) -> None:
-        """Gives every running request without a rank on `devices` one, and moves one off a rank that is too far above the mean."""
+        """Gives a rank to every running request without one on `devices`, and moves one off a rank that is too far above the mean."""
         at = self._places(running, devices)
         fresh = at < 0
         if not self.load_aware:
@@ -74,10 +74,10 @@ class Ranks:
             self.moved_tokens += int(seq[running[best], st.COMPUTED])
 
     def look(self, serving: Serving, r: int, devices: Sequence[int], seconds: tuple[float, float, float]) -> tuple[float, float, float]:
-        """(shares of new tokens, pairs and cached tokens on the busiest rank), over the iterations seen lately.
+        """Returns the shares of new tokens, pairs and cached tokens on the busiest rank, averaged over recent iterations.
 
-        The busiest is the one whose left-over heads take longest in the iteration that runs now: `seconds` per
-        token, per pair and per cached token.
+        The busiest rank is the one whose left-over heads take longest in the current iteration, at `seconds` per token, per pair and
+        per cached token.
         """
         count = int(serving.state.eng[r, st.CHOSEN])
         if count:
@@ -98,12 +98,12 @@ class Ranks:
         return float(share[0]), float(share[1]), float(share[2])
 
     def forget(self) -> None:
-        """Begins the estimate again, for another group."""
+        """Starts the estimate again for another group."""
         self._seen[:] = 0.0
 
 
 def request_load(seq: npt.NDArray[np.int64], who: Ints, pair_ratio: float) -> Floats:
-    """Tokens' worth of work of each request: a prompt's tokens left and `pair_ratio` times the pairs they make, or a decode's context."""
+    """Returns each request's work in tokens: its remaining prompt tokens and `pair_ratio` times their pairs, or a decode's context."""
     done = np.maximum(seq[who, st.COMPUTED], seq[who, st.KEPT]).astype(float)
     left = seq[who, st.KNOWN] - done
     decode = (left <= 1) & (seq[who, st.KNOWN] > seq[who, st.PROMPT])

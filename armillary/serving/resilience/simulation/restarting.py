@@ -1,4 +1,4 @@
-"""Tensor parallelism over a power of two, restarted after a loss: what serving engines do today, with or without a spare GPU."""
+"""Tensor parallelism over a power of two that is restarted after a loss, as serving engines do today, with or without a spare GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .service import DETECTION_S, REGROUP_S, RESTART_S, Service
 
 
 def powers_of_two(node: Node) -> list[int]:
-    """Group sizes on which the model fits and its heads divide, largest first."""
+    """Returns the group sizes on which the model fits and its heads divide, largest first."""
     sizes = [2**k for k in range(node.gpus.bit_length()) if 2**k <= node.gpus]
     good = [g for g in sizes if node.model.kv_heads % g == 0 and node.fits(node.layout(g))]
     if not good:
@@ -23,15 +23,15 @@ def powers_of_two(node: Node) -> list[int]:
 
 
 def loading_s(node: Node, layout: Layout) -> float:
-    """Seconds until every GPU of a group has read its weights from host memory over its own link."""
+    """Returns the seconds until every GPU of a group has read its weights from host memory over its own link."""
     return float(node.weight_bytes(layout).max()) / node.pcie
 
 
 class Restarting(Service):
-    """One group over the largest power of two of healthy GPUs; a loss inside it restarts it, and so does a repair that makes it larger.
+    """One group over the largest power of two of healthy GPUs, which restarts after a loss and when a repair allows a larger group.
 
-    `retry`: interrupted requests begin again at their prompt; otherwise delivered tokens are kept and all KV is computed again. `spares`
-    further GPUs stand by with a running process: one takes a lost one's place and reads its weights, without a restart.
+    With `retry`, interrupted requests begin again at their prompt; otherwise delivered tokens are kept and all KV is computed again.
+    `spares` further GPUs stand by with a running process, and one of them replaces a lost GPU without a restart.
     """
 
     def __init__(self, work: ResilienceWork, *, restart_s: float = RESTART_S, retry: bool = False, spares: int = 0) -> None:
@@ -41,12 +41,12 @@ class Restarting(Service):
         self.group = self.healthy[: self.sizes[0]]
         self.spares = spares > 0
         self.limbo: tuple[list[int], list[int]] = ([], [])
-        #: The replica that is being started or serves; -1: none can be.
+        #: The replica that is starting or serving; -1 if there is none.
         self.current = 0
         super().__init__(work, [work.node.layout(g) for g in self.sizes], [0])
 
     def down(self, device: int) -> None:
-        """A loss in the group interrupts all of it; an idle GPU is not missed."""
+        """Interrupts the whole group if it loses a GPU; the loss of an idle GPU changes nothing."""
         if device in self.healthy:
             self.healthy.remove(device)
         if device not in self.group:
@@ -62,7 +62,7 @@ class Restarting(Service):
         self._restart(DETECTION_S, f"GPU {device} is lost")
 
     def up(self, device: int) -> None:
-        """A repaired GPU is used if the group can double, even while it starts; else it stands by."""
+        """Uses a repaired GPU if the group can double, even while it starts; otherwise the GPU stands by."""
         self.healthy.append(device)
         best = next((i for i, g in enumerate(self.sizes) if g <= len(self.healthy)), -1)
         if best != -1 and (self.current == -1 or best < self.current):

@@ -1,9 +1,9 @@
-"""A node that serves while its GPUs come and go: what every way of coping shares, and what is measured.
+"""A node that serves while its GPUs fail and return: the parts that all techniques share, and the measurements.
 
-A service is a ground `Fleet` with one replica for each way in which the node can serve (tensor parallel over 8, over 7, …) of which
-those in use are open. A loss aborts what was in flight, the iteration that ran included; requests are sent again, to another replica,
-when the service can take them, with as many tokens' keys and values as were saved (`KEPT`). Delivered tokens stay delivered unless the
-service says otherwise.
+A service is a `Fleet` with one replica for each way in which the node can serve (tensor parallel over 8, over 7, …), of which those in
+use are open. A loss aborts all requests in flight and the current iteration. Requests are sent to another replica when the service can
+accept them, with the keys and values of as many tokens as were saved (`KEPT`). Delivered tokens stay delivered unless the service says
+otherwise.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..planning.price import Price, price
 from ..workload import ResilienceWork
 from .faults import Fault
 
-#: As vLLM starts its server on an H100.
+#: The settings with which vLLM starts its server on an H100.
 BATCHED_TOKENS, SEQUENCES = 8192, 1024
-#: Seconds until a loss is noticed: PyTorch's watchdog looks at its collectives every 100 ms.
+#: Seconds until a loss is noticed, because PyTorch's watchdog checks its collectives every 100 ms.
 DETECTION_S = 0.1
-#: Seconds until survivors have a communicator for their number: ours, made ahead for every single loss and only switched to.
+#: Seconds until survivors switch to a communicator that was created in advance for every single loss (our figure).
 REGROUP_S = 0.05
-#: Seconds of an engine's process from start to the loading of weights.
+#: Seconds from the start of an engine's process to the loading of weights.
 RESTART_S = 20.0
 
 
 @dataclass
 class Interruption:
-    """A request that had keys and values on a group when one of its GPUs was lost; `seconds` to its first new token."""
+    """A request that had keys and values on a group when it lost a GPU, and the `seconds` to its first new token."""
 
     request: int
     at_s: float
@@ -45,22 +45,22 @@ class Interruption:
 
 
 class Resilient(Technique):
-    """A technique of this arena: it starts the service that copes with faults its way."""
+    """A technique of this arena, which starts a service that handles faults in its own way."""
 
     def service(self, work: ResilienceWork) -> Service:
-        """The service on this work, at time 0."""
+        """Returns the service on this work at time 0."""
         raise NotImplementedError
 
 
 class Service:
-    """Replicas, of which some are open, and the book of what was interrupted and lost."""
+    """Replicas, of which some are open, and a record of what was interrupted and lost."""
 
-    #: Seconds between two looks at the requests; 0: none are needed.
+    #: Seconds between two calls of `tick`; 0 if none are needed.
     tick_s = 0.0
 
     def __init__(self, work: ResilienceWork, layouts: Iterable[Layout], opened: Iterable[int], *, side_by_side: bool = False) -> None:
         self.work, self.node = work, work.node
-        #: The layout that each replica stands for; devices may change, counts not.
+        #: The layout of each replica, whose devices may change but not their number.
         self.layouts = list(layouts)
         self.slow: dict[int, float] = {}
         self.prices: list[Price] = [price(self.node, layout) for layout in self.layouts]
@@ -78,16 +78,16 @@ class Service:
             if r not in self.opened:
                 self.serving.pause(r)
         self.interruptions: list[Interruption] = []
-        #: Tokens of answers that began anew, with the times when they came first.
+        #: Tokens of answers that began again, with the times of their first delivery.
         self.delivered: list[tuple[int, npt.NDArray[np.float64]]] = []
         self.lost_tokens = 0
         self.mirrored_bytes = 0.0
         self.generation = 0
-        #: Layouts that served, by replica, and the KV tokens that the service held at its smallest.
+        #: The layouts that served, by replica, and the least KV tokens that the service ever held.
         self.used: dict[int, Layout] = {r: self.layouts[r] for r in self.opened}
         self.kv_capacity = self._capacity()
         self.imbalance_seen: list[float] = []
-        #: What happened, for people: (seconds, words).
+        #: A readable log of events, (seconds, words).
         self.story: list[tuple[float, str]] = []
         for fault in work.faults.faults:
             if fault.time_s < work.window_s:
@@ -116,10 +116,10 @@ class Service:
         raise NotImplementedError
 
     def tick(self) -> None:
-        """Looks at the requests; it is called every `tick_s` seconds."""
+        """Updates the state of the requests; it is called every `tick_s` seconds."""
 
     def repriced(self) -> None:
-        """Prices again with the devices that are slow now."""
+        """Computes prices again for the devices that are slow now."""
         for r in self.opened:
             self.prices[r] = price(self.node, self.used[r], self.slow)
             self.set_price(r)
@@ -128,16 +128,16 @@ class Service:
 
     @property
     def now(self) -> float:
-        """Simulated seconds."""
+        """The simulated time in seconds."""
         return self.serving.now
 
     def later(self, time_s: float, call: Callable[[], None]) -> None:
-        """Calls at `time_s`, unless a fault has changed everything by then."""
+        """Schedules a call at `time_s`, which is cancelled if a fault has changed everything by then."""
         mine = self.generation
         self.serving.at(time_s, lambda: call() if self.generation == mine else None)
 
     def set_price(self, r: int, body: npt.NDArray[np.float64] | None = None, rates: tuple[float, float] | None = None) -> None:
-        """Writes replica `r`'s price: for an even spread, or for a given table and (pair_s, context_s)."""
+        """Sets the price of replica `r` for an even spread, or for a given table and (pair_s, context_s)."""
         p, table = self.prices[r], self.serving.prices
         tokens = np.arange(table.body.shape[1], dtype=float)
         table.body[r] = np.interp(tokens, p.grid, p.body(p.even)) if body is None else body
@@ -145,7 +145,7 @@ class Service:
         table.rate[r, :2] = p.rates(p.even, p.even) if rates is None else rates
 
     def halt(self, r: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """Stops replica `r` where it is: ([(request, tokens whose KV it had)], those that only waited), all of them aborted."""
+        """Stops replica `r` and aborts its requests; returns ([(request, tokens with KV)], the requests that only waited)."""
         seq = self.serving.state.seq
         running = [(q, int(seq[q, st.COMPUTED])) for q in self.serving.running(r)]
         queue = self.serving.waiting(r)
@@ -172,7 +172,7 @@ class Service:
         return sum(self.node.kv_blocks(self.layouts[r]) for r in self.opened) * self.node.block
 
     def send(self, q: int, to: int | None = None, *, kept: int = 0, retry: bool = False) -> None:
-        """Sends an aborted request again; the KV of its first `kept` tokens comes along. `retry`: from its prompt, as a client would."""
+        """Sends an aborted request again with the KV of its first `kept` tokens; `retry` starts from its prompt, as a client would."""
         seq = self.serving.state.seq
         out, m = int(seq[q, st.KNOWN] - seq[q, st.PROMPT]), self.serving.measures
         if retry and out:
@@ -184,7 +184,7 @@ class Service:
     # -- the book --
 
     def interrupt(self, running: Iterable[tuple[int, int]]) -> None:
-        """Notes requests that a loss interrupts now."""
+        """Records the requests that a loss interrupts now."""
         self._resolve()
         waiting = {i.request for i in self.interruptions if np.isnan(i.seconds)}
         seq, m = self.serving.state.seq, self.serving.measures
@@ -200,7 +200,7 @@ class Service:
                 i.seconds = float(times[i.slot]) - i.at_s
 
     def say(self, words: str) -> None:
-        """Notes what happens now."""
+        """Adds a line to the log."""
         self.story.append((self.now, words))
 
     def run(self) -> Served:
@@ -221,7 +221,7 @@ class Served:
     def __init__(self, service: Service) -> None:
         self.service, self.work = service, service.work
         result = service.serving.result()
-        # What came twice counts when it came first.
+        # A token that came twice counts at its first delivery.
         for q, times in reversed(service.delivered):
             first = int(result.token_at[q])
             result.token_time[first : first + len(times)] = times
@@ -234,7 +234,7 @@ class Served:
         self.never_recovered = len(never)
 
     def tokens(self, begin: float, end: float) -> float:
-        """Output tokens that came in a span, and the prompts whose first token did."""
+        """Returns the output tokens delivered in a span, plus the prompts whose first token was."""
         times, first = self.result.token_time, self.result.first_token
         with np.errstate(invalid="ignore"):
             out = ((times > begin) & (times <= end)).sum()
@@ -242,7 +242,7 @@ class Served:
         return float(out + prompts)
 
     def metrics(self) -> dict[str, float]:
-        """The arena's figures; those that need a loss are there only where there was one."""
+        """Returns the arena's metrics; those that need a loss are included only if there was one."""
         s, window = self.service, self.work.window_s
         out = {
             "token_throughput": self.tokens(0.0, window) / window,
@@ -263,7 +263,7 @@ class Served:
         return out
 
     def table(self) -> Any:
-        """A polars DataFrame of the interruptions: request, when, seconds to its first new token."""
+        """Returns a Polars frame of the interruptions: request, time, and seconds to its first new token."""
         import polars as pl
 
         found = self.service.interruptions

@@ -11,7 +11,7 @@ from armillary.llm.cost.device import Chip, chip
 
 from .rate import Rate
 
-#: Of a device's memory, what a program may have; and what its context takes, bytes.
+#: The share of a device's memory that a program may use, and the bytes of its context.
 USABLE, CONTEXT_BYTES = 0.95, 1e9
 
 
@@ -19,8 +19,8 @@ USABLE, CONTEXT_BYTES = 0.95, 1e9
 class Tier:
     """Nodes of one level, nearest to the users first, and each one's link to the next level.
 
-    `left` [nodes]: the share of each device that others leave, over time. `uplink`: bytes per second of one node's link upwards, and
-    `latency_s` one way; the last tier needs none.
+    `left` [nodes] is the share of each device that others leave, over time. `uplink` is the rate of one node's link upwards in bytes per
+    second, and `latency_s` its latency one way; the last tier needs none.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Tier:
 
     @property
     def memory(self) -> float:
-        """Bytes that every node of the tier can give: each holds the tier's whole segment."""
+        """The bytes that every node of the tier has, because each holds the tier's whole segment."""
         return min(USABLE * one.memory - CONTEXT_BYTES for one in self.chips)
 
 
@@ -62,7 +62,7 @@ class Hierarchy:
 
     @classmethod
     def of_cluster(cls, cluster: Cluster) -> Hierarchy:
-        """The tiers of a cluster whose network has the topology `tiers`; each node has one GPU, on which nothing else runs."""
+        """Returns the tiers of a cluster whose network has the topology `tiers`; each node has one GPU, on which nothing else runs."""
         network = cluster.network()
         if getattr(network, "topology", "") != "tiers":
             raise InputError(f"cluster {cluster.name}: expected a network of topology tiers")
@@ -84,7 +84,7 @@ class Hierarchy:
         return cls(tuple(found))
 
     def with_links(self, rates: Sequence[Rate], latencies_s: Sequence[float | None] | None = None) -> Hierarchy:
-        """The same tiers over links of these rates, from the lowest up."""
+        """Returns the same tiers with links of these rates, from the lowest up."""
         if len(rates) != len(self) - 1:
             raise InputError(f"found {len(rates)} links; expected {len(self) - 1}, one between two tiers")
         late = [None] * len(rates) if latencies_s is None else list(latencies_s)
@@ -95,7 +95,7 @@ class Hierarchy:
         return Hierarchy((*changed, self.tiers[-1]))
 
     def with_load(self, left: Sequence[Sequence[Rate]]) -> Hierarchy:
-        """The same tiers with other work on their nodes: `left[tier][node]` is the share that stays free."""
+        """Returns the same tiers with other work on their nodes; `left[tier][node]` is the share that stays free."""
         return Hierarchy(tuple(replace(tier, left=tuple(rates)) for tier, rates in zip(self.tiers, left, strict=True)))
 
 

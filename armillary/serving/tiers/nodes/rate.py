@@ -1,4 +1,4 @@
-"""A rate that changes in steps: bytes per second of a link, or the share of a device that is left."""
+"""A rate that changes in steps, such as the bytes per second of a link or the free share of a device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from armillary.errors import InputError
 
 @dataclass(frozen=True)
 class Rate:
-    """`values[i]` holds from `times[i]` (seconds, from 0) until the next; after `period_s` it repeats. A value of 0 is an interruption."""
+    """A rate of `values[i]` from `times[i]` (seconds, from 0) until the next, which repeats after `period_s`; 0 is an interruption."""
 
     times: tuple[float, ...]
     values: tuple[float, ...]
     period_s: float
-    #: Work done from 0 to each time, and in a whole period.
+    #: The work done from 0 to each time, and in a whole period.
     _done: list[float] = field(init=False, repr=False, compare=False)
     _whole: float = field(init=False, repr=False, compare=False)
 
@@ -38,7 +38,7 @@ class Rate:
 
     @classmethod
     def constant(cls, value: float) -> Rate:
-        """A rate that never changes."""
+        """Returns a rate that never changes."""
         return cls((0.0,), (float(value),), 1.0)
 
     @property
@@ -47,11 +47,11 @@ class Rate:
         return self._whole / self.period_s
 
     def at(self, time_s: float) -> float:
-        """The rate at a time."""
+        """Returns the rate at a time."""
         return self.values[bisect_right(self.times, time_s % self.period_s) - 1]
 
     def finish(self, start_s: float, work: float) -> float:
-        """When `work` that begins at `start_s` is done; it waits for the end of an interruption."""
+        """Returns the time at which `work` that begins at `start_s` is done; interruptions are waited for."""
         if work <= 0:
             return start_s
         if len(self.values) == 1:
@@ -59,7 +59,7 @@ class Rate:
         turns, inside = divmod(start_s, self.period_s)
         i = bisect_right(self.times, inside) - 1
         due = self._done[i] + self.values[i] * (inside - self.times[i]) + work
-        # What ends just before an interruption must not wait for its end because of the last bit.
+        # Work that ends just before an interruption must not wait for its end because of a rounding error.
         more, rest = divmod(due * (1 - 1e-13), self._whole)
         if rest == 0.0:
             more, rest = more - 1, self._whole
@@ -67,24 +67,24 @@ class Rate:
         return max(start_s, (turns + more) * self.period_s + self.times[i] + (rest - self._done[i]) / self.values[i])
 
     def scaled(self, factor: float) -> Rate:
-        """The same course, `factor` times as fast."""
+        """Returns the same course, `factor` times as fast."""
         return Rate(self.times, tuple(factor * v for v in self.values), self.period_s)
 
 
 def two_states(high: float, low: float, mean_s: float, period_s: float, rng: np.random.Generator) -> Rate:
-    """A Markov chain between two rates that stays `mean_s` seconds in each on average."""
+    """Draws a Markov chain between two rates that stays `mean_s` seconds in each on average."""
     times, values = workloads.two_states(rng, high, low, mean_s, period_s)
     return Rate(tuple(times.tolist()), tuple(values.tolist()), period_s)
 
 
 def background(most: float, every_s: float, period_s: float, rng: np.random.Generator) -> Rate:
-    """The share of a device that others leave, who take U(0, most) of it, drawn anew every `every_s` seconds."""
+    """Draws the share of a device that others leave, who take U(0, most) of it, drawn again every `every_s` seconds."""
     times, left = workloads.left_by_others(rng, most, every_s, period_s)
     return Rate(tuple(times.tolist()), tuple(left.tolist()), every_s * len(times))
 
 
 def read_rate(path: str | Path) -> tuple[Rate, float | None]:
-    """(bytes per second, mean latency in seconds or None) of a bandwidth file.
+    """Reads (bytes per second, mean latency in seconds or None) from a bandwidth file.
 
     The file is CSV with `time_s,bandwidth_mbps[,latency_ms]`, or has Mahimahi's form (`.up`, `.down`).
     """

@@ -1,4 +1,4 @@
-"""What the blocks of a model cost on the devices of each tier: seconds, flops and bytes."""
+"""The cost of a model's blocks on the devices of each tier, in seconds, flops and bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mix:
-    """What requests look like on average: tokens of the prompt and of the answer."""
+    """The mean tokens of a request's prompt and answer."""
 
     prompt: float
     output: float
@@ -27,7 +27,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """A model on the tiers. Blocks share an iteration's time by the parameters that are active in them, which is exact for equal blocks."""
+    """A model on the tiers. Blocks share an iteration's time by their active parameters, which is exact for equal blocks."""
 
     model: Model
     hierarchy: Hierarchy
@@ -51,13 +51,13 @@ class BlockCosts:
 
     @cached_property
     def shares(self) -> Floats:
-        """[blocks + 1] share of an iteration's body that lies before each boundary."""
+        """The share of an iteration's body before each boundary, [blocks + 1]."""
         active = [float(sum(t.active for t in self.model.layer(i).tensors)) for i in range(self.blocks)]
         return np.concatenate([[0.0], np.cumsum(active) / np.sum(active)])
 
     @cached_property
     def weights(self) -> Floats:
-        """[blocks] bytes of weights; the embedding lies with the first block, norm and head with the last."""
+        """The bytes of weights, [blocks]; the embedding belongs to the first block, norm and head to the last."""
         found = np.array([self.model.weight_bytes([(t, 1) for t in self.model.layer(i).tensors]) for i in range(self.blocks)])
         inside = [(t, 1) for t in self.model.once if t.part == "embedding"]
         outside = [(t, 1) for t in self.model.once if t.part != "embedding"]
@@ -69,15 +69,15 @@ class BlockCosts:
 
     @property
     def kv_token(self) -> float:
-        """Bytes of keys and values that one token leaves in one block."""
+        """The bytes of keys and values of one token in one block."""
         return kv_bytes_per_token(self.model) / self.blocks
 
     def memory(self, tokens: float) -> Floats:
-        """[blocks] bytes of weights and of the given number of cached tokens."""
+        """Returns the bytes of weights and of the given number of cached tokens, [blocks]."""
         return self.weights + tokens * self.kv_token
 
     def flops(self, mix: Mix) -> Floats:
-        """[blocks] flops of one request of this mix: its prompt, and one pass per token. The head counts with the last block."""
+        """Returns the flops of one request of this mix, [blocks]: its prompt and one pass per token. The last block includes the head."""
         p, n = round(mix.prompt), round(mix.output)
         segments = [(p, 0), *([(1, p + i) for i in range(1, n)] if n < 4096 else [(n - 1, p)])]
         made: dict[int, float] = {}
@@ -91,7 +91,7 @@ class BlockCosts:
         return np.array(found)
 
     def seconds(self, tier: int, node: int, mix: Mix) -> Floats:
-        """[blocks] seconds of one request of this mix on an idle device, one request at a time."""
+        """Returns the seconds of one request of this mix on an idle device without batching, [blocks]."""
         step = self.steps[tier][node]
         context = mix.prompt + mix.output / 2
         body = step.body(mix.prompt) + (mix.output - 1) * step.body(1)
@@ -101,14 +101,14 @@ class BlockCosts:
         return found
 
     def pass_seconds(self, tier: int, node: int, start: int, stop: int, tokens: int, sequences: int, pairs: float, context: float) -> float:
-        """Seconds of one iteration over blocks start to stop: new tokens, sequences, (query, key) pairs of prompts, cached tokens read."""
+        """Returns the seconds of an iteration over blocks start to stop, by new tokens, sequences, (query, key) pairs and cached tokens."""
         step = self.steps[tier][node]
         body = step.body(tokens) * float(self.shares[stop] - self.shares[start])
         attention = (step.table.pair_s * pairs + step.table.context_s * context) * (stop - start) / self.blocks
         return body + attention + (step.head(sequences) if stop == self.blocks else 0.0)
 
     def transfer(self, mix: Mix) -> Floats:
-        """[tiers − 1, blocks + 1] seconds that a request's activations and tokens spend on each link, at its mean rate.
+        """Returns the seconds of a request's activations and tokens on each link at its mean rate, [tiers − 1, blocks + 1].
 
         Before the first block only token numbers travel, after the last only the answer's.
         """
@@ -118,11 +118,11 @@ class BlockCosts:
         return np.array([(mix.prompt + mix.output) * wide / t.uplink.mean for t in tiers[:-1] if t.uplink is not None])
 
     def work(self, kind: str, mix: Mix) -> Floats:
-        """[blocks] work of a request: "flops", or "time", seconds on the first node of the first tier."""
+        """Returns the work of a request, [blocks], in "flops" or as "time", the seconds on the first node of the first tier."""
         return self.flops(mix) if kind == "flops" else self.seconds(0, 0, mix)
 
     def capacity(self, kind: str, mix: Mix, how: str) -> Floats:
-        """[tiers] work per second in the unit of `work`: the mean, least or sum over the tier's nodes."""
+        """Returns the work per second in the unit of `work`, [tiers]: the mean, least or sum over the tier's nodes."""
         found = []
         for j, tier in enumerate(self.hierarchy.tiers):
             if kind == "flops":

@@ -1,4 +1,4 @@
-"""Where to cut a model over tiers: the least bound on the slowest stage, by bisection over a feasibility programme (BSDP)."""
+"""Cuts a model over tiers with the least bound on the slowest stage, by bisection over a feasibility programme (BSDP)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from armillary.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: Sums of costs are compared with this much slack, relative.
+#: The relative slack with which sums of costs are compared.
 SLACK = 1e-12
 
 
@@ -27,14 +27,15 @@ def bsdp(
     eps: float = 1e-4,
     skip_tiers: bool = False,
 ) -> tuple[tuple[int, ...], float]:
-    """(cuts, bound): blocks before each boundary, and the seconds of the slowest stage.
+    """Returns (cuts, bound): the blocks before each boundary, and the seconds of the slowest stage.
 
-    cost [blocks]: work of each block; capacity [tiers]: work per second; memory [blocks] and budget [tiers]: bytes. Tier j takes blocks
-    cuts[j−1] to cuts[j]. Among cuts of the least bound those with the least transfers count, transfer[j][i] being the seconds of the
-    boundary after tier j when i blocks lie before it; then those with the least sum of stages. With `skip_tiers` a tier may be empty.
+    cost [blocks] is the work of each block, capacity [tiers] work per second, and memory [blocks] and budget [tiers] are bytes. Tier j
+    takes blocks cuts[j−1] to cuts[j]. Among cuts with the least bound, those with the least transfers are preferred, where transfer[j][i]
+    is the seconds of the boundary after tier j with i blocks before it, and then those with the least sum of stages. With `skip_tiers` a
+    tier may be empty.
 
-    Bisection on the bound stops at a relative width of `eps`; then the bound found is lowered to the next one that is possible until
-    none is, so the answer is exact.
+    Bisection on the bound stops at a relative width of `eps`. Then the bound is lowered to the next possible one until there is none, so
+    the answer is exact.
     """
     f, m, c, b = _checked(cost, memory, capacity, budget, skip_tiers)
     n, tiers = len(f), len(c)
@@ -50,11 +51,11 @@ def bsdp(
     ends = np.maximum(np.arange(n + 1) + 1 - first, 0)
 
     def starts(bound: float) -> list[Ints]:
-        """For each tier and end the first start that the tier can take up to there within the bound."""
+        """Returns, for each tier and end, the first start from which the tier can take the blocks within the bound."""
         return [np.maximum(_earliest(sums, bound * c[j]), by_room[j]) for j in range(tiers)]
 
     def reached(bound: float) -> list[npt.NDArray[np.bool_]] | None:
-        """Which prefixes each number of tiers can hold, or None where all of them together cannot hold everything."""
+        """Returns which prefixes each number of tiers can hold, or None if all of them together cannot hold everything."""
         found = [np.arange(n + 1) == 0]
         counted = np.zeros(n + 2, np.int64)
         for low in starts(bound):
@@ -65,7 +66,7 @@ def bsdp(
     if reached(np.inf) is None:
         raise InputError(_too_little(held, b, skip_tiers))
     low, high = max(float(f.max() / c.max()), float(f.sum() / c.sum())), float(f.sum() / c.min())
-    # No stage takes longer than everything on the slowest tier.
+    # No stage takes longer than the whole model on the slowest tier.
     while high - low > eps * high:
         middle = (low + high) / 2
         low, high = (low, middle) if reached(middle) is not None else (middle, high)
@@ -78,7 +79,7 @@ def bsdp(
 
 
 def stages(cuts: Sequence[int], blocks: int) -> list[tuple[int, int]]:
-    """(first block, one past the last) of each tier."""
+    """Returns (first block, one past the last) of each tier."""
     return list(pairwise((0, *cuts, blocks)))
 
 
@@ -90,10 +91,10 @@ def robust_bsdp(
     transfers: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
 ) -> tuple[tuple[int, ...], float]:
-    """(cuts, mean seconds): one cut for many scenarios, such as the hours of a day.
+    """Returns (cuts, mean seconds) of one cut for many scenarios, such as the hours of a day.
 
-    capacities [scenarios, tiers], transfers [scenarios, tiers − 1, blocks + 1]. The slowest stage and the transfers are summed and
-    averaged by `weights`; candidates are the best cut of each scenario and of their mean, and what moving single boundaries improves.
+    capacities is [scenarios, tiers] and transfers [scenarios, tiers − 1, blocks + 1]. The slowest stage and the transfers are summed and
+    averaged by `weights`. Candidates are the best cut of each scenario and of their mean, improved by moving single boundaries.
     """
     c, t = np.atleast_2d(np.asarray(capacities, float)), np.asarray(transfers, float)
     w = np.full(len(c), 1 / len(c)) if weights is None else np.asarray(weights, float) / np.sum(weights)
@@ -120,12 +121,12 @@ def robust_bsdp(
 
 
 def _earliest(sums: Floats, most: float) -> Ints:
-    """For each end i the first start from which the blocks up to i sum to at most `most`."""
+    """Returns, for each end i, the first start from which the blocks up to i sum to at most `most`."""
     return sums.searchsorted(sums - (most * (1 + SLACK) + SLACK))
 
 
 def _any_cuts(found: list[npt.NDArray[np.bool_]], low: list[Ints], first: int) -> tuple[int, ...]:
-    """Some cuts within the bound: from the last tier down, each as full as it can be."""
+    """Returns some cuts within the bound, filling each tier from the last one down."""
     cuts: list[int] = []
     i = len(found[0]) - 1
     for j in range(len(low) - 1, 0, -1):
@@ -138,10 +139,10 @@ def _any_cuts(found: list[npt.NDArray[np.bool_]], low: list[Ints], first: int) -
 def _best_cuts(
     found: list[npt.NDArray[np.bool_]] | None, low: list[Ints], sums: Floats, c: Floats, transfer: Floats, first: int
 ) -> tuple[int, ...]:
-    """The cuts within the bound with the least transfers, then the least sum of stages."""
+    """Returns the cuts within the bound with the least transfers, then the least sum of stages."""
     assert found is not None
     n, tiers = len(sums) - 1, len(c)
-    # Prefixes from which the rest can be held too: near the best bound they are few.
+    # These are the prefixes after which the rest fits, too; near the best bound they are few.
     useful = [np.zeros(n + 1, bool) for _ in range(tiers)] + [np.arange(n + 1) == n]
     for j in reversed(range(tiers)):
         for i in np.flatnonzero(useful[j + 1]):
@@ -188,7 +189,7 @@ def _checked(cost: Any, memory: Any, capacity: Any, budget: Any, skip_tiers: boo
 
 
 def _too_little(held: Floats, b: Floats, skip_tiers: bool) -> str:
-    """How much more memory, in the same share for every tier, would do."""
+    """Raises the error that says by what factor every tier's memory would have to grow."""
     n, tiers = len(held) - 1, len(b)
     first = 0 if skip_tiers else 1
 

@@ -1,4 +1,4 @@
-"""A model cut over tiers, and what other programs need to know to run it so."""
+"""A model cut over tiers, and its export to other programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .bsdp import stages
 
 @dataclass(frozen=True)
 class TierPlan:
-    """Tier j has blocks cuts[j−1] to cuts[j]. `bound_s`: seconds of a request on its slowest stage, as the planner sees it."""
+    """Tier j has blocks cuts[j−1] to cuts[j]. `bound_s` is the planner's estimate of a request's seconds on its slowest stage."""
 
     model: str
     tiers: tuple[str, ...]
@@ -28,18 +28,18 @@ class TierPlan:
         return stages(self.cuts, self.blocks)
 
     def table(self) -> Any:
-        """A polars DataFrame: tier, first and last block, how many."""
+        """Returns a Polars frame with tier, first and last block, and the number of blocks."""
         import polars as pl
 
         rows = [(name, lo, hi - 1, hi - lo) for name, (lo, hi) in zip(self.tiers, self.segments, strict=True)]
         return pl.DataFrame(rows, schema=["tier", "first_block", "last_block", "blocks"], orient="row")
 
     def pipeline_split(self, prefix: str = "model.layers") -> list[str]:
-        """Names of the modules before which `torch.distributed.pipelining.pipeline(split_spec=…)` splits."""
+        """Returns the names of the modules before which `torch.distributed.pipelining.pipeline(split_spec=…)` splits."""
         return [f"{prefix}.{cut}" for cut in self.cuts if 0 < cut < self.blocks]
 
     def llama_cpp(self, hosts: Sequence[str] = ()) -> list[str]:
-        """Arguments of llama.cpp's server: how many layers each worker takes, and where the workers listen (`host:port`)."""
+        """Returns arguments of llama.cpp's server: the layers per worker, and the workers' addresses (`host:port`)."""
         counts = [hi - lo for lo, hi in self.segments if hi > lo]
         said = ["--tensor-split", ",".join(map(str, counts))]
         if hosts:
@@ -50,5 +50,5 @@ class TierPlan:
 
 
 def plan_of(costs: BlockCosts, cuts: Sequence[int], bound_s: float = float("nan")) -> TierPlan:
-    """The plan that these cuts are."""
+    """Returns the plan with these cuts."""
     return TierPlan(costs.model.name, tuple(t.name for t in costs.hierarchy.tiers), costs.blocks, tuple(int(c) for c in cuts), bound_s)

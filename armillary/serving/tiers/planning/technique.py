@@ -1,4 +1,4 @@
-"""What every technique of this arena answers: a cut before any request comes, and a dispatcher."""
+"""The interface of every technique of this arena: a cut before any request arrives, and a dispatcher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..simulation.serving import Dispatcher
 from .bsdp import bsdp
 from .plan import TierPlan, plan_of
 
-#: Cached tokens for which a plan leaves room on every node.
+#: The number of cached tokens for which a plan leaves room on every node.
 RESERVE_TOKENS = 4096
 
 
@@ -27,24 +27,24 @@ class TierTechnique(Technique):
     """Cuts a model over tiers and sends requests through them."""
 
     def cut(self, costs: BlockCosts, mix: Mix) -> TierPlan:
-        """Which blocks each tier gets."""
+        """Assigns blocks to each tier."""
         raise NotImplementedError
 
     def dispatcher(self, costs: BlockCosts, plan: TierPlan, mix: Mix) -> Dispatcher:
-        """Who chooses the nodes."""
+        """Returns the dispatcher that chooses the nodes."""
         raise NotImplementedError
 
     def plan(
         self, model: str | Path | Model, on: str | Cluster | Hierarchy = "tiers-3", *, prompt: float = 128, output: float = 128
     ) -> TierPlan:
-        """The cut of a model (a `config.json`, a preset) over the tiers of a cluster, for requests of so many tokens."""
+        """Cuts a model (a `config.json`, a preset) over the tiers of a cluster, for requests of these numbers of tokens."""
         of = model if isinstance(model, Model) else Model.find(model)
         tiers = on if isinstance(on, Hierarchy) else Hierarchy.of_cluster(on if isinstance(on, Cluster) else cluster.find(on))
         return self.cut(BlockCosts(of, tiers), Mix(prompt, output))
 
 
 def even_cut(costs: BlockCosts, cost: np.ndarray) -> TierPlan:
-    """The most even split of `cost` [blocks] over the tiers that memory allows, whatever their speed."""
+    """Returns the most even split of `cost` [blocks] over the tiers that memory allows, regardless of their speed."""
     budget = np.array([tier.memory for tier in costs.hierarchy.tiers])
     memory = costs.memory(RESERVE_TOKENS)
     sums = np.cumsum(cost)

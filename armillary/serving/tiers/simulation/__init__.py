@@ -1,1 +1,1 @@
-"""Requests through the tiers in simulated time, and how each tier chooses a node for them."""
+"""Simulates requests through the tiers, and the choice of a node for them in each tier."""

@@ -1,4 +1,4 @@
-"""Which node of a tier gets the next request: the one that will have finished it soonest, as far as can be seen (ARTS)."""
+"""ARTS sends the next request to the node of a tier that is expected to finish it soonest."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from armillary.errors import InputError
 
 
 class Arts:
-    """The nodes of one tier: what waits on each, how fast each has been of late, and how much memory is free.
+    """The nodes of one tier, with each node's waiting work, recent speed and free memory.
 
-    capacity [nodes]: work per second; memory [nodes]: bytes. `alpha` weighs the newest observation of a node's speed. `staleness_s`: what
-    waits is known only so late.
+    capacity [nodes] is work per second, memory [nodes] is bytes. `alpha` weighs the newest observation of a node's speed. The waiting
+    work is known with a delay of `staleness_s`.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class Arts:
         self._late: deque[tuple[float, int, float]] = deque()
 
     def pick(self, work: float | Sequence[float], memory: float = 0.0, now: float = 0.0) -> int:
-        """The node for a request of this much work (one number, or one per node) and memory; it is booked there.
+        """Books a request of this work (one number, or one per node) and memory on a node and returns it.
 
-        Nodes without the memory are left out; where none has it, the one that will be through with its queue first is taken.
+        Nodes without enough memory are left out; if none has it, the node that will finish its queue first is taken.
         """
         self._catch_up(now)
         cost = [float(work)] * len(self.queue) if isinstance(work, int | float) else list(work)
@@ -47,13 +47,13 @@ class Arts:
         return best
 
     def done(self, node: int, work: float, seconds: float, now: float = 0.0, booked: float | None = None) -> None:
-        """The node did this much work in this time: its queue shrinks by it, or by what was booked for it, and its speed is seen anew."""
+        """Records the work that a node did in this time: its queue shrinks by it, or by what was booked, and its speed is updated."""
         self._change(node, -(work if booked is None else booked), now)
         if seconds > 0 and work > 0:
             self.capacity[node] += self.alpha * (work / seconds - self.capacity[node])
 
     def release(self, node: int, work: float, memory: float, now: float = 0.0) -> None:
-        """A request has left: what was booked for it and not needed, and its memory, are free again."""
+        """Frees the memory of a request that has left, and the work that was booked for it and not needed."""
         self._change(node, -work, now)
         self.free[node] += memory
 

@@ -13,46 +13,46 @@ from .arts import Arts
 
 
 class Turns:
-    """Every tier's nodes in turn."""
+    """Picks every tier's nodes in turn."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.sizes = [len(tier) for tier in hierarchy.tiers]
         self.next = [0] * len(hierarchy)
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The next in turn."""
+        """Returns the next node in turn."""
         k = self.next[tier]
         self.next[tier] = (k + 1) % self.sizes[tier]
         return k
 
     def done(self, tier: int, node: int, work: float, seconds: float, booked: float, now: float) -> None:
-        """Nothing is learnt."""
+        """Learns nothing."""
 
     def release(self, tier: int, node: int, work: float, memory: float, now: float) -> None:
-        """Nothing is kept."""
+        """Keeps nothing."""
 
     def replan(self, now: float) -> tuple[TierPlan, float] | None:
-        """Never."""
+        """Never cuts again."""
         return None
 
 
 class Draws(Turns):
-    """A node at random."""
+    """Picks a node at random."""
 
     def __init__(self, hierarchy: Hierarchy, rng: np.random.Generator) -> None:
         super().__init__(hierarchy)
         self.rng = rng
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """Any of them alike."""
+        """Returns any node with equal probability."""
         return int(self.rng.integers(self.sizes[tier]))
 
 
 class Fixed(Turns):
-    """As many pipelines as the largest tier has nodes, requests over them in turn; a smaller tier's nodes are in several."""
+    """Sends requests to fixed pipelines in turn, as many as the largest tier has nodes; a smaller tier's nodes are in several."""
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The pipeline's node."""
+        """Returns the pipeline's node."""
         return (request % max(self.sizes)) % self.sizes[tier]
 
 
@@ -68,21 +68,21 @@ class ByArts(Turns):
             self.tiers.append(Arts([1.0] * len(tier), [room] * len(tier), alpha=alpha, staleness_s=staleness_s))
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The node that will be done first."""
+        """Returns the node that will be done first."""
         return self.tiers[tier].pick(work, memory, now)
 
     def done(self, tier: int, node: int, work: float, seconds: float, booked: float, now: float) -> None:
-        """The node's speed is seen anew."""
+        """Updates the observed speed of the node."""
         self.tiers[tier].done(node, work, seconds, now, booked)
 
     def release(self, tier: int, node: int, work: float, memory: float, now: float) -> None:
-        """What was booked is free again."""
+        """Frees what was booked."""
         self.tiers[tier].release(node, work, memory, now)
 
 
 class LeastWork(ByArts):
-    """The node with the least work waiting, all nodes taken to be as fast as they are when idle."""
+    """Picks the node with the least waiting work, assuming that all nodes have their idle speed."""
 
     def done(self, tier: int, node: int, work: float, seconds: float, booked: float, now: float) -> None:
-        """Only the queue shrinks."""
+        """Shrinks the queue and learns nothing."""
         self.tiers[tier].done(node, work, 0.0, now, booked)

@@ -1,10 +1,10 @@
-"""Requests through the tiers, pass by pass in simulated time.
+"""Simulates requests through the tiers, pass by pass.
 
 A request makes one pass for its prompt and one for each further token. A pass visits every tier that has blocks: it queues at the
-request's node there, takes its stage's seconds, longer while others use the device, and its activations queue for the node's link
-upwards. The token then goes back to the tier with the first block, for the next pass, and to the user. A request stays on the node that
-it got in each tier, since its keys and values are there. A node serves one pass after the other in the order of arrival, or, with
-`batching`, all that wait together.
+request's node there, takes its stage's seconds, which are longer while others use the device, and its activations queue for the node's
+link upwards. The token then returns to the tier with the first block for the next pass, and to the user. A request stays on its node in
+each tier, because its keys and values are there. A node serves one pass after the other in the order of arrival, or, with `batching`,
+all waiting passes together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from armillary.engine import Agenda
 from armillary.errors import InputError
 from armillary.llm.serving.requests import Requests
+from armillary.timing import Stopwatch
 
 from ..nodes.hierarchy import Hierarchy
 from ..nodes.stage_cost import BlockCosts, Mix
@@ -28,61 +28,61 @@ from ..planning.plan import TierPlan
 
 Floats = npt.NDArray[np.float64]
 TOKEN_BYTES = 4.0
-#: With batching: sequences, and prompt tokens, in one iteration.
+#: The most sequences and the most prompt tokens in one iteration with batching.
 MOST_SEQUENCES, MOST_PROMPT_TOKENS = 256, 2048
 
 
 class Dispatcher(Protocol):
-    """Chooses nodes; it hears of everything that a monitor of the nodes could tell it."""
+    """Chooses nodes, and learns everything that a monitor of the nodes could tell it."""
 
     def pick(self, request: int, tier: int, work: Sequence[float], memory: float, now: float) -> int:
-        """The node of `tier` for a request: seconds that it is expected to take on each idle node, bytes of keys and values."""
+        """Returns the node of `tier` for a request, given its expected seconds on each idle node and its bytes of keys and values."""
         ...
 
     def done(self, tier: int, node: int, work: float, seconds: float, booked: float, now: float) -> None:
-        """A node did `work` (seconds on an idle device) in `seconds`; `booked` of it had been expected of its requests."""
+        """Is told that a node did `work` (seconds on an idle device) in `seconds`, of which `booked` had been expected."""
         ...
 
     def release(self, tier: int, node: int, work: float, memory: float, now: float) -> None:
-        """A request left; `work` was expected of it and not needed."""
+        """Is told that a request left, whose remaining expected `work` was not needed."""
         ...
 
     def replan(self, now: float) -> tuple[TierPlan, float] | None:
-        """Another cut for requests to come, with the time from which it is in place; asked at every arrival."""
+        """Returns another cut for later requests with the time from which it is in place, or None; called at every arrival."""
         ...
 
 
 @dataclass(frozen=True)
 class Served:
-    """What came of every request (seconds since the start), and of the nodes."""
+    """The outcome of every request, in seconds since the start, and of the nodes."""
 
     arrival_s: Floats
     first_token_s: Floats
     finish_s: Floats
-    nodes: npt.NDArray[np.int64]  # [requests, tiers] which node; −1 where the tier had no blocks
+    nodes: npt.NDArray[np.int64]  # [requests, tiers] the node; −1 if the tier had no blocks
     busy_s: tuple[Floats, ...]  # [tier][node]
     end_s: float
-    decision_s: float  # wall-clock seconds in `pick`, a decision
+    decision_s: float  # wall-clock seconds per call of `pick`
     replans: int
     spans: tuple[tuple[int, int, float, float, int], ...]  # the first passes: tier, node, begin, end, sequences
 
     @property
     def latency_s(self) -> Floats:
-        """From arrival until the last token is with the user."""
+        """The seconds from arrival until the last token is with the user."""
         return self.finish_s - self.arrival_s
 
     @property
     def ttft_s(self) -> Floats:
-        """From arrival until the first token is with the user."""
+        """The seconds from arrival until the first token is with the user."""
         return self.first_token_s - self.arrival_s
 
     @property
     def utilisation(self) -> float:
-        """Mean over all nodes of the share of time in which they worked for us, until the last request was done."""
+        """The mean busy share of all nodes until the last request was done."""
         return float(np.mean(np.concatenate(self.busy_s)) / self.end_s) if self.end_s > 0 else 0.0
 
     def perfetto(self, hierarchy: Hierarchy) -> dict[str, Any]:
-        """The first passes as trace events: a process a tier, a thread a node."""
+        """Returns the first passes as trace events, with one process per tier and one thread per node."""
         events: list[dict[str, Any]] = []
         for j, tier in enumerate(hierarchy.tiers):
             events.append({"ph": "M", "name": "process_name", "pid": j, "args": {"name": tier.name}})
@@ -102,7 +102,7 @@ def serve(
     batching: bool = False,
     most_spans: int = 2000,
 ) -> Served:
-    """All requests through the tiers; `mix` is what the operator expects of a request whose answer nobody has seen yet."""
+    """Serves all requests; `mix` is what the operator expects of a request whose answer nobody has seen yet."""
     return _Run(costs, plan, dispatcher, requests, mix, batching, most_spans).run()
 
 
@@ -112,7 +112,7 @@ class _Node:
     def __init__(self, free: float) -> None:
         self.queue: deque[int] = deque()
         self.now_serving: list[int] = []
-        #: Of the iteration that runs: when it began, and its seconds on an idle device.
+        #: The start of the current iteration, and its seconds on an idle device.
         self.began = self.work = 0.0
         self.busy_s = 0.0
         self.free = free
@@ -132,13 +132,13 @@ class _Run:
         self.first_token, self.finish = np.full(n, np.nan), np.full(n, np.nan)
         self.node_of = [[-1] * len(self.tiers) for _ in range(n)]
         self.plan = plan
-        #: Cuts on their way, requests under way on each cut, and the blocks whose weights the nodes of each tier hold.
+        #: The cuts in transit, the running requests of each cut, and the blocks whose weights the nodes of each tier hold.
         self.coming: deque[TierPlan] = deque()
         self.live: dict[TierPlan, int] = {}
         self.held = [set(range(lo, hi)) for lo, hi in plan.segments]
         self.plan_of: list[TierPlan] = [plan] * n
         self.visits: list[list[int]] = [[]] * n
-        #: What is still booked of each request on each tier.
+        #: The work that is still booked for each request on each tier.
         self.booked = [[0.0] * len(self.tiers) for _ in range(n)]
         self.nodes = [[_Node(self._room(j, plan)) for _ in tier.chips] for j, tier in enumerate(self.tiers)]
         self.link_free = [[0.0] * len(tier) for tier in self.tiers]
@@ -186,7 +186,7 @@ class _Run:
         self._send(q, 0, self.visits[q][0])
 
     def _replace(self) -> None:
-        """The new cut is in place, if its weights have room beside those that requests under way still need."""
+        """Puts the new cut in place if its weights fit beside those that running requests still need."""
         new = self.coming.popleft()
         extra = [self._bytes(set(range(*new.segments[j])) - held) for j, held in enumerate(self.held)]
         if all(node.free >= extra[j] for j, row in enumerate(self.nodes) for node in row):
@@ -195,7 +195,7 @@ class _Run:
             self._hold()
 
     def _hold(self) -> None:
-        """Loads what the plan needs and drops blocks that neither it nor a request under way needs."""
+        """Loads the blocks that the plan needs and drops those that neither it nor a running request needs."""
         plans = [self.plan, *self.live]
         for j, row in enumerate(self.nodes):
             needed = set().union(*(range(*plan.segments[j]) for plan in plans))
@@ -208,13 +208,13 @@ class _Run:
         return float(self.costs.weights[sorted(blocks)].sum())
 
     def _send(self, q: int, tier: int, to: int) -> None:
-        """Puts a pass on the link above `tier`; activations, or token numbers while no block has seen them."""
+        """Puts a pass on the link above `tier`, as activations, or as token numbers before the first block."""
         if tier >= to:
             self._reaches(q, to)
             return
         k = self.node_of[q][tier]
         lane = self.link_free[tier]
-        # Past a tier without blocks a request goes by one of its nodes.
+        # A request passes a tier without blocks through one of its nodes.
         k = k if k >= 0 else q % len(lane)
         tokens = self.prompt[q] if self.made[q] == 0 else 1
         computed = tier >= self.visits[q][0]
@@ -231,12 +231,11 @@ class _Run:
             self._queue(q, tier)
 
     def _admit(self, q: int, tier: int) -> None:
-        """A node for the request; it waits there, in line, until its keys and values have room."""
-        work = self._expected(q, tier)
-        need = self._need(q, tier)
-        start = perf_counter()
-        k = self.dispatcher.pick(q, tier, work, need, self.agenda.now)
-        self.deciding_s += perf_counter() - start
+        """Chooses a node for the request, which waits there in line until its keys and values have room."""
+        work, need = self._expected(q, tier), self._need(q, tier)
+        with Stopwatch() as watch:
+            k = self.dispatcher.pick(q, tier, work, need, self.agenda.now)
+        self.deciding_s += watch.seconds
         self.decisions += 1
         self.node_of[q][tier] = k
         self.booked[q][tier] = work[k]
@@ -272,7 +271,7 @@ class _Run:
         chosen = [node.queue.popleft()]
         prompts = self.prompt[chosen[0]] if self.made[chosen[0]] == 0 else 0
         segment = self.plan_of[chosen[0]].segments[tier]
-        # Passes of another cut are another iteration.
+        # Passes of another cut belong to another iteration.
         while self.batching and node.queue and len(chosen) < MOST_SEQUENCES and self.plan_of[node.queue[0]].segments[tier] == segment:
             more = self.prompt[node.queue[0]] if self.made[node.queue[0]] == 0 else 0
             if prompts and prompts + more > MOST_PROMPT_TOKENS:
