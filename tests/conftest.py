@@ -30,6 +30,7 @@ def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARMILLARY_STORE", str(tmp_path / "own.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("ARMILLARY_LOCK", f"armillary-tests-{os.getpid()}")
 
 
 @pytest.fixture

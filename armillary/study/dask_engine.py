@@ -1,9 +1,4 @@
-"""Units on a Dask cluster: the user's own scheduler, or two local workers with `--engine dask`.
-
-A Dask scheduler runs whatever reaches it, so the local one speaks TLS with credentials that are made for it, live in memory and end with
-it: another user of this machine cannot give it work. At an address of the user's own (`tcp://…`, `tls://…`) the user answers for who may
-reach it.
-"""
+"""Units on a Dask cluster: the user's own scheduler, or two local workers with `--engine dask`."""
 
 from __future__ import annotations
 
@@ -12,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from armillary import extras
-from armillary.errors import InputError
 from armillary.study.execute import execute
 from armillary.study.plan import Recipe
 from armillary.study.store import Report
 from armillary.study.unit import Unit
-
-ANSWER_S = 10
+from armillary.tasks.dask_clients import client_at, local_client
 
 
 @dataclass
@@ -29,15 +22,15 @@ class Dask:
 
     def __post_init__(self) -> None:
         """Refuses an address at which no scheduler answers, before anything is written."""
-        if self.address != "dask":
-            self._client().close()
-        else:
-            _temporary()
+        if self.address == "dask":
+            extras.need("distributed")
+            return
+        with client_at(self.address):
+            pass
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[tuple[Unit, Report | None]]:
         """Runs shared units wherever there is room, then exclusive ones where a worker offers `exclusive`, one at a time else."""
-        client = self._client()
-        try:
+        with local_client() if self.address == "dask" else client_at(self.address) as client:
             shared, exclusive = [u for u in units if not u.exclusive], [u for u in units if u.exclusive]
             yield from _stream(client, shared, recipe, most=None, resources=None)
             if exclusive:
@@ -45,32 +38,6 @@ class Dask:
                 offered = any("exclusive" in worker.get("resources", {}) for worker in workers)
                 resources = {"exclusive": 1} if offered else None
                 yield from _stream(client, exclusive, recipe, most=None if offered else 1, resources=resources)
-        finally:
-            if self.address == "dask":
-                client.cluster.close()
-            client.close()
-
-    def _client(self) -> Any:
-        client, local_cluster = _distributed()
-        if self.address == "dask":
-            cluster = local_cluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", security=_temporary())
-            return client(cluster, set_as_default=False)
-        try:
-            return client(self.address, timeout=ANSWER_S, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            why = f"no Dask scheduler answered within {ANSWER_S} s ({type(error).__name__})"
-            raise InputError(f"--engine {self.address}: {why}") from None
-
-
-def _distributed() -> tuple[Any, Any]:
-    found = extras.need("distributed")
-    return found.Client, found.LocalCluster
-
-
-def _temporary() -> Any:
-    """Credentials for a cluster of this process alone."""
-    extras.need("cryptography")
-    return extras.need("distributed.security").Security.temporary()
 
 
 def _stream(

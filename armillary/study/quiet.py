@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import socket
 import struct
 import sys
@@ -22,7 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-NAME = "armillary-measures"
+#: The lock's name; studies that need not take turns, such as those of a test suite, have another one.
+NAME_VARIABLE, NAME = "ARMILLARY_LOCK", "armillary-measures"
 SPIN_S = 0.02
 NOISY = 1.25
 #: After so long somebody else keeps the machine on purpose or for ever; the unit runs then, beside it.
@@ -55,7 +57,7 @@ def _socket_lock(say: Say, most_wait_s: float) -> Iterator[None]:
     with lock:
         while time.monotonic() < until:
             try:
-                lock.bind(f"\0{NAME}")
+                lock.bind(f"\0{_name()}")
                 lock.listen(64)
                 break
             except OSError as error:
@@ -63,13 +65,17 @@ def _socket_lock(say: Say, most_wait_s: float) -> Iterator[None]:
                     raise
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting, contextlib.suppress(OSError):
                 waiting.settimeout(max(0.01, until - time.monotonic()))
-                waiting.connect(f"\0{NAME}")
+                waiting.connect(f"\0{_name()}")
                 if not said:
                     said = True
                     say(f"waiting for process {_holder(waiting)}, which is measuring on this machine")
                 waiting.recv(1)  # Ends when the holder closes its socket or dies.
             time.sleep(0.01)
         yield
+
+
+def _name() -> str:
+    return re.sub(r"[^\w.-]", "_", os.environ.get(NAME_VARIABLE, NAME))[:100]
 
 
 def _holder(waiting: socket.socket) -> int:
@@ -80,7 +86,7 @@ def _holder(waiting: socket.socket) -> int:
 
 @contextlib.contextmanager
 def _file_lock(say: Say, most_wait_s: float) -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"{NAME}.lock"
+    path = Path(tempfile.gettempdir()) / f"{_name()}.lock"
     until, said = time.monotonic() + most_wait_s, False
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

@@ -19,6 +19,7 @@ import numpy as np
 
 from armillary.errors import InputError
 from armillary.tasks import events
+from armillary.tasks.dask_clients import client_at, local_client
 from armillary.tasks.data import Data, Piece, piece_of
 from armillary.tasks.elsewhere import Added, Named, Request, add
 from armillary.tasks.policies import policy_for
@@ -30,8 +31,6 @@ from armillary.tasks.trace import Recorder, Trace
 if TYPE_CHECKING:
     from armillary.tasks.graph import Graph, Task
 
-#: A scheduler must answer within this many seconds.
-ANSWER_S = 10
 #: Initial values up to this many bytes travel with the graph.
 KEPT_BYTES = 8 << 20
 
@@ -54,29 +53,10 @@ class OnDask:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        try:
-            import distributed
-        except ImportError:
-            raise InputError('OnDask: Dask is not installed (pip install "armillary[dask]")') from None
-        dask: Any = distributed
         if self.client is not None and not isinstance(self.client, str):
             yield self.client
             return
-        if self.client is None:
-            with (
-                dask.LocalCluster(
-                    n_workers=self.workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
-                ) as cluster,
-                dask.Client(cluster, set_as_default=False) as client,
-            ):
-                yield client
-            return
-        try:
-            client = dask.Client(self.client, timeout=ANSWER_S, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            why = f"no Dask scheduler answered within {ANSWER_S} s ({type(error).__name__})"
-            raise InputError(why, where=str(self.client)) from None
-        with client:
+        with local_client(self.workers) if self.client is None else client_at(self.client) as client:
             yield client
 
 

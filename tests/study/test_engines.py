@@ -19,7 +19,6 @@ import pytest
 
 import armillary
 from armillary.errors import InputError
-from armillary.study.dask_engine import Dask
 from armillary.study.engines import Here, engine
 from armillary.study.plan import Recipe, plan
 from armillary.study.store import Store, StoreError
@@ -293,17 +292,3 @@ def test_bad_plans_write_nothing(how: dict[str, Any], said: str, tmp_path: Path)
         compare(tmp_path / "s.db", **how)
     assert said in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_stranger_cannot_give_work_to_the_local_dask_cluster() -> None:
-    distributed = pytest.importorskip("distributed")
-    client = Dask("dask")._client()
-    try:
-        address = client.scheduler.address
-        assert address.startswith("tls://127.0.0.1")
-        for guess in (address, address.replace("tls", "tcp")):
-            with pytest.raises((OSError, TypeError)):
-                distributed.Client(guess, timeout=3, set_as_default=False)
-    finally:
-        client.cluster.close()
-        client.close()

@@ -19,6 +19,7 @@ import tasks_bodies as bodies
 
 from armillary.errors import InputError
 from armillary.tasks import Graph, OnDask, Processes, Threads, TooManyCompletions, Unfinished, Virtual, WorkerLost, current, external, poll
+from armillary.tasks.dask_clients import local_client
 from armillary.tasks.processes import _Worker
 from armillary.tasks.progress import DONE, FAILED
 from armillary.tasks.shapes import cholesky
@@ -514,7 +515,7 @@ def test_a_policy_that_breaks_ends_the_run() -> None:
 
 
 def test_a_dask_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("armillary.tasks.on_dask.ANSWER_S", 0.5)
+    monkeypatch.setattr("armillary.tasks.dask_clients.ANSWER_S", 0.5)
     g = Graph()
     g.add(bodies.nothing)
     with pytest.raises(InputError, match="no Dask scheduler answered"):
@@ -622,3 +623,13 @@ def test_a_run_that_stops_cancels_only_its_own_futures(dask_client: Any) -> None
         g.add(bodies.nothing)
     assert list(g.run(OnDask(dask_client)).failed) == ["bad"]
     assert (other.result(), other.status) == (3, "finished")
+
+
+def test_a_stranger_cannot_give_work_to_the_local_dask_cluster() -> None:
+    distributed = pytest.importorskip("distributed")
+    with local_client() as client:
+        address = client.scheduler.address
+        assert address.startswith("tls://127.0.0.1")
+        for guess in (address, address.replace("tls", "tcp")):
+            with pytest.raises((OSError, TypeError)):
+                distributed.Client(guess, timeout=3, set_as_default=False)
