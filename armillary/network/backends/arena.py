@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 backends = Arena(
     "network/backends",
     question="Which communication backend should this code run on, and what does the uniform layer cost over calling it directly?",
+    telling=[
+        "jacobi@mpi", "cg@mpi", "pingpong-8B@mpi", "pingpong-1MiB@mpi",
+        "jacobi@threads", "pingpong-8B@threads", "jacobi@virtual", "pingpong-1MiB@virtual",
+    ],
     metrics=[
         Metric(
             "overhead", "%", kind="measured", scale="difference", on=frozenset({"twin"}),

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 assembly = Arena(
     "numerics/assembly",
     question="Which way of assembling the global finite-element matrix is fastest for this mesh on this device?",
+    telling=[
+        "structured-tetra-poisson", "renumbered-tetra-poisson", "refined-point-tetra-elasticity",
+        "delaunay-uniform-triangle-poisson", "fan-triangle-poisson", "parts-tetra-poisson",
+    ],
     metrics=[
         Metric("seconds", unit="s", kind="measured", doc="one numeric assembly with a known pattern (coo-sort has none); median of rounds"),
         Metric("setup_s", unit="s", kind="measured", scale="difference",

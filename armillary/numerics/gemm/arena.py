@@ -27,6 +27,7 @@ _GRADES = "3 if every entry is within 2·k·u·(|A||B|), 2 if relative to norms 
 gemm = Arena(
     "numerics/gemm",
     question="Can my float64 product run on int8 units without losing accuracy, for my matrices, and is it faster?",
+    telling=["uniform", "graded-20", "not-a-number", "gpu-8192", "model-*-8192"],
     metrics=[
         Metric("tflops", unit="TFLOP/s", better="higher", kind="measured", on=_COMPUTED,
                doc="2·m·n·k per second, whatever the method computes inside"),

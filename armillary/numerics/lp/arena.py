@@ -21,6 +21,7 @@ _ANALOG = frozenset({"analog"})
 lp = Arena(
     "numerics/lp",
     question="Is a first-order method good enough for my linear program, on a CPU, on a GPU, or in analogue memory?",
+    telling=["planted", "transportation", "multicommodity", "pagerank", "planted-in-EpiRAM", "staircase-in-TaOx-HfOx"],
     metrics=[
         Metric("objective_error", better="lower", kind="measured", scale="difference", doc="|objective − HiGHS's| / (1 + |HiGHS's|)"),
         Metric("rel_primal_residual", better="lower", kind="measured", doc="‖violation‖₂ / (1 + ‖b‖₂)"),

@@ -25,6 +25,7 @@ _RATES = "rate of the kernel over that of a matrix product, measured for 64 colu
 qr = Arena(
     "numerics/qr",
     question="Which QR for my tall-and-skinny matrix on p ranks: fast, and still orthogonal when it is ill-conditioned?",
+    telling=["kappa-1e2", "kappa-1e8", "kappa-1e15", "graded", "speed-*", "virtual-64", "virtual-1024"],
     metrics=[
         Metric("seconds", unit="s", kind="measured", on=_MEASURED, unbounded=True,
                doc="time of the slowest rank, including the checks of the input"),

@@ -27,6 +27,7 @@ _SHARES = "share of a core's peak, measured by benchmarks/selinv_speed.py on a 2
 selinv = Arena(
     "numerics/selinv",
     question="How fast are variances from a huge block-tridiagonal precision matrix with an arrow, and over how many processes?",
+    telling=["field-a", "no-arrow", "ill-conditioned", "virtual-4", "virtual-16a"],
     metrics=[
         Metric("seconds", unit="s", better="lower", kind="by case",
                doc="factorisation and wanted entries of the inverse, with one core per process"),

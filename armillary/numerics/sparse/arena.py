@@ -24,6 +24,7 @@ _SENT = "payload sent to other ranks in all phases, by the rank that sends most;
 sparse = Arena(
     "numerics/sparse",
     question="How fast can I permute, cut out of, or write into this distributed sparse matrix, and how much has to move?",
+    telling=["rmat-permute", "rmat-extract-random", "poisson5-rcm", "hypersparse-permute", "rmat-permute-p*"],
     metrics=[
         Metric("seconds", unit="s", better="lower", kind="measured", on=_MEASURED,
                doc="one operation on the slowest rank; median of rounds"),

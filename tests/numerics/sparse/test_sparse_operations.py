@@ -235,6 +235,18 @@ def test_hypersparse_blocks_stay_small():
     assert abs(back.tocsr() - a.tocsr()[p][:, p]).nnz == 0
 
 
+def test_what_does_not_fit_into_memory_is_refused_at_once():
+    """Reversing two thousand million rows ran for 90 s before it ended in a MemoryError."""
+    n = 2**31 + 10
+    a = sp.coo_array(([1.0], ([5], [7])), shape=(n, 8))
+
+    def program(ranks):
+        return permute(DistributedMatrix.from_triples(a.coords[0], a.coords[1], a.data, a.shape, ranks), rows=range(n - 1, -1, -1))
+
+    with pytest.raises(comm.RankFailed, match=r"rows: a vector of 2,147,483,658 positions needs about [\d.]+ GiB, and [\d.]+ GiB are free"):
+        comm.run(program, ranks=2)
+
+
 def test_index_vectors_of_chunks():
     a, p, _, _, _ = sparse_programs.work(21, 9)
 

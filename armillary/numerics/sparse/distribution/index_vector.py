@@ -11,6 +11,7 @@ import numpy as np
 from armillary.comm.collectives.exchanges import bruck_allgather
 from armillary.comm.collectives.operations import MAX, MIN
 from armillary.errors import InputError
+from armillary.memory import too_much
 
 from ..rearranging.kernels import group
 from .blocks import Blocks
@@ -19,6 +20,10 @@ from .dcsc import Array, index_type
 if TYPE_CHECKING:
     from armillary.comm.communicator import Communicator
     from armillary.comm.topology.process_grid import ProcessGrid
+
+
+#: How many times its own bytes an index vector takes while it is sent to those whom it concerns.
+PASSES = 6
 
 
 def agree(comm: Communicator, fault: str | None) -> None:
@@ -56,6 +61,8 @@ class IndexVector:
             values = range(*values.indices(n))
         if isinstance(values, range):
             mine = comm.local_range(len(values))
+            # A vector, the pairs that are sent and received for it, and their order.
+            agree(comm, too_much(PASSES * 8 * len(mine) * comm.size, f"{what}: a vector of {len(values):,} positions"))
             return cls(comm, len(values), np.arange(mine.start, mine.stop, dtype=np.int64) * values.step + values.start)
         array = whole_numbers(values, what)
         mine = comm.local_range(array.size)

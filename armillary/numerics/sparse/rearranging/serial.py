@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.memory import require
 
 from ..distribution.dcsc import Array, Dcsc, carrier, index_type
 from ..distribution.distributed import DistributedMatrix, canonical
@@ -117,6 +118,7 @@ def _named_back(error: InputError, turned: bool) -> InputError:
 
 
 def _permutation(values: Any, n: int, what: str) -> Array:
+    require(4 * 8 * n, f"{what}: a permutation of {n:,} positions")
     if isinstance(values, slice):
         values = np.arange(n)[values]
     found = whole_numbers(values, what)
