@@ -59,6 +59,7 @@ MIXES = {
     "mix-7b-8k": ("qwen2.5-7b", 32, 2, 2, 8192),
     "mix-14b-16k": ("qwen2.5-14b", 64, 2, 2, 16384),
     "mix-32b-32k": ("qwen2.5-32b", 128, 4, 4, 32768),
+    "mix-14b-32k": ("qwen2.5-14b", 64, 2, 2, 32768),
 }
 MIX_SIZE = {"tiny": (8, 16, 5), "small": (1, 128, 10), "large": (1, 128, 50)}
 #: Each set-up of long reasoning has its model, GPUs, GPUs per instance, TP and PP in training, prompts, responses, most tokens of a
@@ -67,6 +68,7 @@ CHAINS: dict[str, tuple[str, int, int, int, int, int, int, int, float, float, fl
     "cot-moonlight-64k": ("moonlight-16b-a3b", 32, 1, 1, 1, 400, 8, 65536, 22e3, 0.9, 0.35, "cot"),
     "cot-qwen2-vl-40k": ("qwen2-vl-72b", 128, 8, 8, 1, 600, 16, 40960, 7.6e3, 0.9, 0.35, "cot"),
     "cot-kimi-k2-96k": ("kimi-k2", 256, 32, 8, 4, 800, 8, 98304, 39e3, 0.9, 0.35, "cot"),
+    "cot-moonlight-32k": ("moonlight-16b-a3b", 16, 1, 1, 1, 400, 8, 32768, 11e3, 0.9, 0.35, "cot"),
     "unlike-moonlight-64k": ("moonlight-16b-a3b", 32, 1, 1, 1, 400, 8, 65536, 22e3, 0.0, 0.966, "unlike"),
 }
 #: By scale: the divisors of GPUs and of prompts, and the number of steps.
@@ -75,7 +77,9 @@ CHAIN_SIZE = {"tiny": (4, 16, 2), "small": (1, 1, 2), "large": (1, 1, 10)}
 
 @rollout.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Three mixes of math, code and judged prompts, three set-ups of long reasoning, and one whose siblings have nothing in common."""
+    """Four mixes of math, code and judged prompts, four set-ups of long reasoning (the papers' three and one of ours each), and one whose
+    siblings have nothing in common.
+    """
     fewer, p0, steps = MIX_SIZE[scale]
     for name, (model, gpus, tp, train_tp, longest) in MIXES.items():
         yield Case(name, _mix, {

@@ -35,7 +35,7 @@ from .simulation.steps import FloatArray, IntArray, Launch, Step, conclude, tune
 from .workload import JUDGE, RolloutWork
 
 _SPEEDUPS = "2.03 (7B, 8k), 2.22 (14B, 16k), 2.56 (32B, 32k)"
-_WHY = "the interval of the three published cases, widened by a fifth below: another machine and lengths of the published shape"
+_WHY = "the interval of the three published cases, widened by a fifth either way: another machine and lengths of the published shape"
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,17 @@ class RollPacker(Technique):
 
     claims = (
         Claim(
-            "step_s", over="verl", by=Gain(ratio=(2.03, 2.56)), on=Kind("mix"), honest=(2.03 * 0.8, None), why=_WHY,
+            "step_s", over="verl", by=Gain(ratio=(2.03, 2.56)), on=Kind("mix"), honest=(2.03 * 0.8, 2.56 * 1.2), why=_WHY,
             says=f"steps 2.03 to 2.56 times as fast as veRL: {_SPEEDUPS}", source="abstract and end-to-end figure",
         ),
         Claim(
-            "step_s", over="rlhfuse", by=Gain(ratio=(2.24, None)), on=Kind("mix"), aggregate="max", honest=(2.24 * 0.8, None),
-            why="another machine: a fifth less counts", says="up to 2.24 times as fast as RLHFuse (1.14, 1.68, 2.24)", source="abstract",
+            "step_s", over="rlhfuse", by=Gain(ratio=(2.24, None)), on=Kind("mix"), aggregate="max", honest=(2.24 * 0.8, 2.24 * 1.2),
+            why="another machine: a fifth either way counts", says="up to 2.24 times as fast as RLHFuse (1.14, 1.68, 2.24)",
+            source="abstract",
         ),
         Claim(
-            "rollout_s", over="verl", by=Gain(ratio=(1.74, 3.96)), on=Kind("mix"), honest=(0.8 * 1.74, None),
-            why="another machine: a fifth less counts", says="rollouts of 82, 277, 673 s take 47, 88, 170 s with tail batching",
+            "rollout_s", over="verl", by=Gain(ratio=(1.74, 3.96)), on=Kind("mix"), honest=(0.8 * 1.74, 1.2 * 3.96),
+            why="another machine: a fifth either way counts", says="rollouts of 82, 277, 673 s take 47, 88, 170 s with tail batching",
             source="ablation of tail batching",
         ),
         Claim("offpolicy_fraction", by=Level(at_most=0.0), on=Kind("mix"), says="training stays on-policy", source="tail batching"),

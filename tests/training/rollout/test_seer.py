@@ -256,3 +256,15 @@ def test_both_together_train_on_everything() -> None:
     plain = Seer(chunk=512).steps(work)
     same = RollPackerSeer(eta=1.0, chunk=512).steps(work)
     assert [s.rollout_s for s in same] == pytest.approx([s.rollout_s for s in plain])
+
+
+def test_a_request_that_outlives_its_estimate_goes_before_the_groups_that_are_known_to_be_shorter() -> None:
+    scheduler = ContextScheduler(10_000)
+    for request, group, generated in (("short", "s", 0), ("short probe", "s", 0), ("middle", "m", 0), ("surprise", "s", 500)):
+        scheduler.submit(request, group, generated, 1)
+    assert scheduler.next(10) in ("short", "middle"), "the probes"
+    scheduler.finish("short", 300)
+    scheduler.finish("middle", 2_000)
+    scheduler.submit("middle sibling", "m", 0, 1)
+    order = [scheduler.next(10) for _ in range(4)]
+    assert order.index("surprise") < order.index("middle sibling") < order.index("short probe")

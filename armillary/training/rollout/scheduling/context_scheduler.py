@@ -3,7 +3,8 @@
 The first request of a group is its *probe*. Probes come before all others, and the probe with the fewest tokens so far comes first, so
 that short groups are known soon and long ones show themselves. A group's length is estimated by the longest of its finished requests, and
 by the maximum as long as none is finished. All other requests are ordered by the longest estimate first (Graham's LPT, on estimates), and
-ties by the fewest tokens that remain.
+ties by the fewest tokens that remain. A request that has outlived its group's estimate is a surprise whose end nobody knows, so it counts
+as long as the maximum (ours): left where the short groups wait, such requests were the tail.
 
 Seer (arXiv 2511.14617, 2025), context-aware scheduling.
 """
@@ -118,6 +119,7 @@ class ContextScheduler:
             key = (-float("inf"), float(generated), order)
         else:
             longest = self.estimate(self._group[request])
+            longest = longest if generated < longest else self.max_length
             key = (-float(longest), float(max(0, longest - generated)), order)
         self._key[request] = key
         heapq.heappush(self._heap, (key, order, request))
