@@ -36,12 +36,12 @@ class Adp(Method):
 
     claims: ClassVar[tuple[Claim, ...]] = (
         Claim(
-            "modelled_speedup", by=Level(at_least=2.3), on=Kind("gb200"), honest=(1.8, None), part=1.0,
+            "modelled_speedup", by=Level(at_least=2.3), on=Kind("gb200"), honest=(1.8, None),
             says="2.3 times the speed of native float64 on GB200 at 55 bits",
             why="rates of data sheets stand for the machine, int8 products at 70 % of theirs",
         ),
         Claim(
-            "modelled_speedup", by=Level(at_least=13.2), on=Kind("rtx-pro-6000"), honest=(9.0, None), part=2.0,
+            "modelled_speedup", by=Level(at_least=13.2), on=Kind("rtx-pro-6000"), honest=(9.0, None),
             says="13.2 times the speed of native float64 on RTX Pro 6000 at 55 bits",
             why="rates of data sheets stand for the machine, int8 products at 70 % of theirs",
         ),

@@ -52,6 +52,11 @@ class Serinv(Method):
             "seconds", over="solve-columns", by=Gain(ratio=(14.0, None)), on=Kind("measured", "spatio-temporal", "cpu"),
             says="14 times faster than MUMPS's selected inversion", stand_in="for MUMPS: sparse LU and solves with all unit vectors",
         ),
+        Claim(
+            "seconds", over="solve-columns", by=Gain(ratio=(380.9, None)), on=Kind("gpu", "spatio-temporal"),
+            says="380.9 times faster on a GPU than MUMPS's selected inversion on CPUs",
+            stand_in="for MUMPS: sparse LU and solves with all unit vectors",
+        ),
     )  # fmt: skip
 
     ranks: int = parameter(0, "the number of ranks for which the chain is cut; 0 takes that of the case", range=(0, 4096))
