@@ -21,6 +21,7 @@ from .store.chunking import fingerprint as fingerprint
 from .store.dedup_store import DedupStore as DedupStore
 from .store.dedup_store import Writer as Writer
 from .store.filesystem import DedupFileSystem as DedupFileSystem
+from .store.inspection import Space as Space
 from .store.inspection import Verification as Verification
 from .store.relocate import RelocationReport as RelocationReport
 from .workload import Devices as Devices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +34,8 @@ deduplication = Arena(
         Metric("container_fill", better="higher", kind="by case", scale="difference",
                doc="share of slots in use; slack and holes count as unused"),
         Metric("moved_bytes", better="lower", kind="by case", scale="difference", doc="share of the store that relocation copies"),
+        Metric("disk_over_live", better="lower", kind="measured", steady=True, on=_STORE,
+               doc="bytes that the containers take on the disk for each byte of chunks in use"),
         Metric("buffer_MiB", unit="MiB", better="lower", kind="simulated", scale="difference", on=_SIMULATED,
                doc="most that waits in memory"),
         Metric("relocate_s", unit="s", better="lower", kind="measured", scale="difference",
@@ -55,6 +57,7 @@ deduplication = Arena(
     papers={"reodedup": "reodedup"},
     baseline="arrival",
     tradeoff=("dedup_ratio", "read_throughput"),
+    telling=("vm", "registry-updates", "vm-hdd", "vm-one-writer", "home-store"),
     constants=(
         Constant("containers", "4 MiB, on 8 nodes by rendezvous hashing", "", "ours"),
         Constant("NVMe", "seek 0.08 ms, 2 GB/s", "", "ours"),
@@ -66,7 +69,7 @@ deduplication = Arena(
 
 REFERENCES = {"tiny": 6_000, "small": 200_000, "large": 50_000_000}
 #: The number of references of the case that is really written and read, each of 16 KiB.
-STORED = {"tiny": 300, "small": 8_000, "large": 64_000}
+STORED = {"tiny": 300, "small": 4_000, "large": 64_000}
 FLAVOURS = ("vm", "home", "registry", "checkpoints")
 
 
@@ -167,6 +170,49 @@ def run(placement: Placement, case: Case) -> dict[str, float]:
         "buffer_MiB": layout.buffer_bytes / 2**20,
         "relocate_s": layout.relocate_s,
     }
+
+
+@deduplication.answer
+def answer(result: Result) -> str:
+    """The gain of layouts that store nothing twice over arrival order, and that of rewriting with its price."""
+    cases = [case for case, facts in result.cases.items() if "simulated" in facts["kinds"]] or list(result.cases)
+    gains, kept = {}, {}
+    for name in result.techniques:
+        found = [result.ratio(case, "read_throughput", name, "arrival") for case in cases]
+        ratios = [result.ratio(case, "dedup_ratio", name, "arrival") for case in cases]
+        if name != "arrival" and found and None not in found and None not in ratios:
+            gains[name], kept[name] = [gain for gain in found if gain], [ratio for ratio in ratios if ratio]
+    if not gains:
+        ranked = result.on(cases[0], "read_throughput") if cases else {}
+        return f"On {cases[0]}, files are read at {_listed_speeds(ranked)}." if ranked else "No layout was read to the end."
+    if "reodedup" in gains:
+        gains.pop("reodedup-append", None)
+    whole = [name for name in gains if min(kept[name]) > 1 - 1e-9]
+    said = [f"{_best(whole, gains)} without storing a byte twice"] if whole else []
+    rewriting = [name for name in gains if name not in whole]
+    if rewriting:
+        best = max(rewriting, key=lambda name: _middle(gains[name]))
+        said.append(f"{_best([best], gains)} at {_middle(kept[best]):.2f} times the deduplication ratio")
+    many = "" if len(cases) == 1 else f" in the middle of {len(cases)} cases"
+    return f"Against chunks in order of arrival, files are read {', and '.join(said)}{many} (simulated)."
+
+
+def _best(names: list[str], gains: dict[str, list[float]]) -> str:
+    """`1.8 times as fast with reodedup and 1.7 with per-file`, for the two best."""
+    first, *rest = sorted(names, key=lambda name: -_middle(gains[name]))[:2]
+    return f"{_middle(gains[first]):.2f} times as fast with {first}" + "".join(f" and {_middle(gains[r]):.2f} times with {r}" for r in rest)
+
+
+def _listed_speeds(ranked: Mapping[str, float]) -> str:
+    from armillary.wording import listed
+
+    return listed([f"{speed:.0f} MB/s with {name}" for name, speed in ranked.items()])
+
+
+def _middle(values: list[float]) -> float:
+    import statistics
+
+    return statistics.median(values)
 
 
 @deduplication.plots

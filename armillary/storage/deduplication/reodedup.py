@@ -2,12 +2,12 @@
 
 Concurrent writers interleave the chunks of unrelated files even where nothing is duplicated. Relocation stores nothing twice: it moves
 chunks, as a compacting garbage collector moves objects, along chains of greatest similarity (`relocation.chains`). Each round moves a
-part of the store, the most torn files first (`relocation.rounds`). Overwritten chunks keep their place where they can
-(`relocation.slots`).
+part of the store, the most torn files first, and bounds what it does to a single file (`relocation.rounds`). Overwritten chunks keep
+their place where they can (`relocation.slots`).
 
 Revisiting Fragmentation for Deduplication in Clustered Primary Storage Systems (ReoDedup), IEEE CLUSTER 2025. Similarity by cosine, the
-adjacency table and updates by index remapping come from the paper's abstract. The starts of chains, packing, the budget, the choice of
-slots and merging are our design.
+adjacency table and updates by index remapping come from the paper's abstract. The starts of chains, packing, the budget, the bound for
+a single file, the choice of slots and merging are our design.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .relocation.similarity import Rows
 from .relocation.slots import overwrite
 from .workload import Workload
 
-_RIVALS = ("arrival", "capping", "har", "smr")
+_RIVALS = ("arrival", "hash", "per-file", "capping", "har", "smr")
 _WHY = "we do not have the paper's cluster and traces, so 1.4 counts as held and 1.15 as held in part, which was set before the first run"
 
 

@@ -26,7 +26,7 @@ eviction = Arena(
         Metric("miss_reduction", better="higher", kind="simulated", scale="difference", doc="share of FIFO's misses that are avoided"),
         Metric("moves_per_request", better="lower", kind="simulated", doc="queue insertions, reinsertions and relinkings (locks)"),
         Metric("demotion_precision", better="higher", kind="simulated", scale="difference",
-               doc="share of evicted never-hit objects that are not asked for in the next capacity/miss_ratio requests; 1 without any"),
+               doc="share of evicted never-hit objects that are not asked for while the cache fills once more; 1 without any"),
         Metric("demotion_age", unit="requests", better=None, kind="simulated", doc="mean requests from insertion to such an eviction"),
         Metric("requests_per_s", unit="1/s", better="higher", kind="measured", doc="requests per second on one thread, with dense ids"),
         Metric("metadata_bytes_per_object", unit="B", better="lower", kind="modelled", doc="tables and queues of this implementation"),
@@ -50,6 +50,7 @@ eviction = Arena(
     papers={"fifo-mep": "fifo-mep"},
     baseline="s3-fifo",
     tradeoff=("miss_ratio", "requests_per_s"),
+    telling=("zipf-1.0@medium", "cdn@medium", "block@medium", "burst-medium@medium", "shift@medium"),
 )  # fmt: skip
 
 #: Cache size as a share of the distinct objects (or of their bytes).
@@ -145,7 +146,11 @@ def run(policy: Policy, case: Case) -> dict[str, float]:
 
 
 def demotion(trace: Trace, outcome: CacheOutcome) -> tuple[float, float]:
-    """(precision, mean age in requests) of the evictions of objects that were never hit."""
+    """(precision, mean age in requests) of the evictions of objects that were never hit.
+
+    An eviction was right if the object is not asked for in the requests in which misses fill the cache once more: capacity / miss_ratio
+    where objects count, and capacity / (bytes missed per request) where bytes do.
+    """
     evictions = outcome.evictions
     assert evictions is not None
     unused = evictions.never_hit
@@ -153,8 +158,17 @@ def demotion(trace: Trace, outcome: CacheOutcome) -> tuple[float, float]:
     if not len(inserted):
         return 1.0, 0.0
     again = trace.next_access()[inserted]
-    far = (again >= len(trace)) | (again - evicted > outcome.capacity / max(outcome.miss_ratio, 1e-300))
+    filling = outcome.miss_ratio if trace.sizes is None else outcome.miss_ratio * _missed_size(trace, outcome)
+    far = (again >= len(trace)) | (again - evicted > outcome.capacity / max(filling, 1e-300))
     return float(far.mean()), float((evicted - inserted).mean())
+
+
+def _missed_size(trace: Trace, outcome: CacheOutcome) -> float:
+    """Mean bytes of the objects that lookups missed."""
+    assert trace.sizes is not None
+    lookups = slice(None) if trace.operations is None else trace.operations == 0
+    missed = trace.sizes[lookups][~outcome.hits[lookups]]
+    return float(missed.mean()) if len(missed) else 0.0
 
 
 def byte_miss_ratio(trace: Trace, outcome: CacheOutcome) -> float:

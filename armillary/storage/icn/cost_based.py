@@ -4,7 +4,9 @@ The paper gives one cost model (depreciation, bandwidth, energy, service levels)
 content of the packets, eviction by value density and expiry are our design.
 
 1. Every node estimates the rate at which requests for a content reach it, with counts that are halved every `half_life` seconds. The
-   rate is exact for contents that the node holds, and comes from a sketch for all others.
+   rate is exact for contents that the node holds, and comes from a sketch for all others. A request that asks for a copy does not count
+   towards the rate by which the copy is valued: just after an arrival the estimate is too high by one arrival, and the copies that would
+   be pushed out are not valued at such a moment.
 2. At each node that it passes, a request gathers that rate and the price of room on each tier, which is the cost of writing plus the
    balance of the copies that would be pushed out.
 3. Where the request is served, the balance of a copy at each node v and tier t of the way back is
@@ -35,8 +37,11 @@ from .simulation.strategy import Strategy
 from .workload import Network
 
 _ROWS = 4
+#: Cells of a row of the sketch over all nodes, which bounds it to 256 MiB.
+_CELLS = 1 << 23
 _RIVALS = ("lce", "lcd", "prob", "probcache", "cl4m", "edge", "hash-routing", "coa", "lce-tiers")
 _FAIR = Kind("fair")
+_WHY = "our prices, topologies and demand are not the paper's, and no average should exceed the best case that it gives"
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,14 @@ class CostBased(Strategy):
     claims: ClassVar[tuple[Claim, ...]] = (
         *(
             Claim(
-                "cost_per_GB", over=rival, by=Gain(percent=(19.15, None)), on=_FAIR, honest=(10.0, None), part=3.0,
-                says=f"19.15 % cheaper than {rival} on average", why="our prices, topologies and demand are not the paper's",
+                "cost_per_GB", over=rival, by=Gain(percent=(19.15, None)), on=_FAIR, honest=(10.0, 45.19), part=3.0,
+                says=f"19.15 % cheaper than {rival} on average", why=_WHY, source="abstract",
             )
             for rival in _RIVALS
         ),
         Claim(
             "cost_per_GB", over=_RIVALS, by=Gain(percent=(45.19, None)), on=_FAIR, aggregate="max", honest=(25.0, None), part=10.0,
-            says="up to 45.19 % cheaper than the best rival of each case", why="our prices, topologies and demand are not the paper's",
+            says="up to 45.19 % cheaper than the best rival of each case", why=_WHY, source="abstract",
         ),
         Claim(
             "shaken_cost_per_GB", over=_RIVALS, by=Gain(percent=(10.0, None)), on=_FAIR,
@@ -61,24 +66,32 @@ class CostBased(Strategy):
         ),
         *(
             Claim(
-                "hit_ratio", over=rival, by=Gain(percent=(8.11, None)), on=_FAIR, honest=(3.0, None), part=0.5,
-                says=f"8.11 % more hits than {rival} on average", why="our prices, topologies and demand are not the paper's",
+                "hit_ratio", over=rival, by=Gain(percent=(8.11, None)), on=_FAIR, honest=(3.0, 32.15), part=0.5,
+                says=f"8.11 % more hits than {rival} on average", why=_WHY, source="abstract",
             )
-            for rival in ("lce", "lcd", "lce-tiers")
+            for rival in _RIVALS
+        ),
+        Claim(
+            "hit_ratio", over=_RIVALS, by=Gain(percent=(32.15, None)), on=_FAIR, aggregate="max",
+            says="up to 32.15 % more hits than the best rival of each case", source="abstract",
         ),
         *(
             Claim(
-                "latency_ms", over=rival, by=Gain(percent=(9.01, None)), on=_FAIR, honest=(3.0, None), part=0.5,
-                says=f"answers 9.01 % sooner than {rival} on average", why="our prices, topologies and demand are not the paper's",
+                "latency_ms", over=rival, by=Gain(percent=(9.01, None)), on=_FAIR, honest=(3.0, 27.21), part=0.5,
+                says=f"answers 9.01 % sooner than {rival} on average", why=_WHY, source="abstract",
             )
-            for rival in ("lce", "lcd", "lce-tiers")
+            for rival in _RIVALS
+        ),
+        Claim(
+            "latency_ms", over=_RIVALS, by=Gain(percent=(27.21, None)), on=_FAIR, aggregate="max",
+            says="answers up to 27.21 % sooner than the best rival of each case", source="abstract",
         ),
     )  # fmt: skip
 
     half_life: float = parameter(600.0, "seconds after which a request counts half", range=(1e-3, None))
     stay: float = parameter(3600.0, "seconds that copies are expected to stay, before there is experience", range=(1e-3, None))
     copies: int = parameter(1, "most copies that one delivery makes", range=(1, 64))
-    sample: int = parameter(16, "copies among which a victim is chosen; 0 means all", range=(0, 4096))
+    sample: int = parameter(128, "copies among which a victim is chosen, and by which room is priced; 0 means all", range=(0, 4096))
     sweep: float = parameter(60.0, "seconds between two searches for copies that are not worth holding", range=(1e-3, None))
     routing: str = parameter("path", "which copy serves: the first one on the path or the nearest one", choices=("path", "nearest"))
 
@@ -88,14 +101,13 @@ class CostBased(Strategy):
         caches = empty(network.capacity, network.catalogue.size)
         c, r, each, prices = network.catalogue, network.requests, network.prices.per_byte(), network.prices
         n, tiers = network.capacity.shape
-        fits = int(network.capacity.sum(axis=1).max() / max(1.0, float(c.size.mean()))) if len(c) else 0
         money = Money(
             each.hold, each.write, each.serve, np.array([k.penalty for k in prices.classes]), prices.hop_energy * prices.joule,
             np.full((n, tiers), self.stay), np.ones((n, tiers)),
         )  # fmt: skip
         _requests(
             self.half_life, self.copies, self.sample, self.sweep, self.routing == "nearest", np.uint64(7), n, links, tally, caches, money,
-            np.zeros((n, _ROWS, max(64, 8 * fits))), r.time, r.receiver, r.content, r.warm, c.size, c.service, c.origin,
+            np.zeros((n, _ROWS, max(64, min(2 * len(c), _CELLS // n)))), r.time, r.receiver, r.content, r.warm, c.size, c.service, c.origin,
             _work(len(links.toward), tiers, len(caches.member)),
         )  # fmt: skip
         return report(network, tally)
@@ -209,18 +221,18 @@ def _bid(k, m, work, node, tier, size, sizes, sample, now, half_life, state):
     for j in range(looks):
         s = k.member[k.first[node, tier] + (start + j * step) % count]
         w = np.float64(sizes[k.content[s]])
-        d = _worth(k, m, s, tier, w, now, half_life) / w
-        i = j
-        while i > 0 and value[i - 1] > d:
-            value[i], weight[i] = value[i - 1], weight[i - 1]
-            i -= 1
-        value[i], weight[i] = d, w
+        value[j], weight[j] = _worth(k, m, s, tier, w, now, half_life) / w, w
     lost = freed = 0.0
-    for j in range(looks):
-        if freed >= need:
-            break
-        lost += max(0.0, value[j]) * weight[j]
-        freed += weight[j]
+    left = looks
+    while left > 0 and freed < need:
+        least = 0
+        for j in range(1, left):
+            if value[j] < value[least]:
+                least = j
+        lost += max(0.0, value[least]) * weight[least]
+        freed += weight[least]
+        left -= 1
+        value[least], weight[least] = value[left], weight[left]
     if freed < need:
         lost *= need / freed
     return cost + lost * m.stay[node, tier], state
@@ -349,7 +361,7 @@ def _requests(half_life, copies, sample, sweep, nearest, state, nodes, links, a,
                         continue
                     from_v = far[i] + links.tier_latency[t] + size / min(wide[i], links.tier_bandwidth[t])
                     each = moves[i] + paid - m.serve[t] * size - _late(links, m, service, from_v)
-                    balance = m.stay[v, t] * (rate[i] * each - m.hold[t] * size)
+                    balance = m.stay[v, t] * ((rate[i] - adds) * each - m.hold[t] * size)
                     if balance - m.write[t] * size <= best:
                         continue
                     bid, state = _bid(k, m, work, v, t, size, sizes, sample, now, half_life, state)
@@ -369,7 +381,7 @@ def _requests(half_life, copies, sample, sweep, nearest, state, nodes, links, a,
             s = k.where[v, content]
             from_up = far[served] + links.tier_latency[up] + size / min(wide[served], links.tier_bandwidth[up])
             each = (m.serve[tier] - m.serve[up]) * size + _late(links, m, service, from_u) - _late(links, m, service, from_up)
-            gain = m.stay[v, up] * (_rate(k, s, now, half_life) * each - (m.hold[up] - m.hold[tier]) * size)
+            gain = m.stay[v, up] * ((_rate(k, s, now, half_life) - adds) * each - (m.hold[up] - m.hold[tier]) * size)
             if gain > 0:
                 bid, state = _bid(k, m, work, v, up, size, sizes, sample, now, half_life, state)
                 if gain > bid:

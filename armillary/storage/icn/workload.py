@@ -63,10 +63,15 @@ class Network:
             raise InputError(f"capacity: found the shape {self.capacity.shape}; expected {shape} and none below 0")
         if early.any():
             raise InputError(f"request {int(early.argmax()) + 2}: found a time before the one above; expected times in order")
-        if len(r) and (r.content.min() < 0 or r.content.max() >= len(c)):
-            raise InputError(f"requests: found the content {int(r.content.max())}; expected 0 to {len(c) - 1}")
-        if len(c) and c.origin.max() >= len(t.origins):
-            raise InputError(f"catalogue: found the origin {int(c.origin.max())}; expected 0 to {len(t.origins) - 1}")
+        for what, values, count in (
+            ("requests: found the content", r.content, len(c)), ("requests: found the receiver", r.receiver, len(t)),
+            ("catalogue: found the origin", c.origin, len(t.origins)), ("catalogue: found the class", c.service, len(self.prices.classes)),
+        ):  # fmt: skip
+            outside = (values < 0) | (values >= count)
+            if outside.any():
+                raise InputError(f"{what} {int(values[outside.argmax()])}; expected 0 to {count - 1}")
+        if len(c) and c.size.min() < 1:
+            raise InputError(f"catalogue: found a content of {int(c.size.min())} bytes; expected 1 or more")
 
 
 def shared_out(topology: Topology, catalogue: Catalogue, prices: Prices, share: float) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ repair = Arena(
     question="A block, a node or two nodes are gone: which repair plan rebuilds the data soonest with the bandwidth that is free now?",
     metrics=[
         Metric("repair_throughput", unit="MB/s", better="higher", kind="simulated", doc="rebuilt data per second, until the last byte"),
-        Metric("repair_s", unit="s", better="lower", kind="simulated", doc="time until the last byte is rebuilt"),
+        Metric("repair_s", unit="s", better="lower", kind="simulated", unbounded=True,
+               doc="time until the last byte is rebuilt; infinite if a byte is wrong"),
         Metric("up_utilisation", better=None, kind="simulated", scale="difference", doc="of the uplinks of all live nodes"),
         Metric("down_utilisation", better=None, kind="simulated", scale="difference", doc="of the downlinks of all live nodes"),
         Metric("network_bytes", better="lower", kind="simulated", doc="bytes that hosts send per rebuilt byte"),
@@ -48,8 +50,10 @@ repair = Arena(
     baseline="fullrepair",
     tradeoff=("repair_throughput", "network_bytes"),
     repeats=1,
+    telling=("degraded-read/9-6/uniform/1", "degraded-read/14-10/down-scarce/1", "degraded-read/14-10/hotspot/1", "double/14-10/uniform/1",
+             "node/6-4/hotspot/1", "node/9-6/down-scarce/1", "node/14-10/uniform/5", "two-nodes/14-10/drifting/1"),
     constants=[
-        Constant("window", 64, "blocks", "lost blocks that are repaired at once; no paper gives its own number"),
+        Constant("window", 64, "blocks", "ours: lost blocks that are repaired at once; no paper gives its own number"),
         Constant("switch aggregation", "line rate", "", "all ports of a switch together, as SwitchML reports (NSDI 2021)"),
     ],
 )  # fmt: skip
@@ -59,7 +63,6 @@ STRIPES = {"tiny": 20, "small": 200, "large": 100_000}
 BLOCK = {"tiny": 1 << 20, "small": 64 << 20, "large": 64 << 20}
 #: The bytes of a block on which the arithmetic is really done, for single stripes and for whole nodes.
 REAL = {"tiny": (16 << 10, 4 << 10), "small": (1 << 20, 32 << 10), "large": (1 << 20, 4 << 10)}
-WINDOW = 64
 
 
 @repair.cases
@@ -150,24 +153,23 @@ def run(planner: Planner, case: Case) -> dict[str, float]:
     plan = planner.plan(problem)
     quick = len(problem) <= 2
     plan_s = timed(lambda: planner.plan(problem), min_seconds=0.05 if quick else 0.0, min_calls=3 if quick else 1).median
-    outcome = carry_out(planner, plan, work.bandwidth, window=WINDOW)
+    outcome = carry_out(planner, plan, work.bandwidth)
     right, arithmetic_s = rebuild(problem, outcome.pieces, work.real_bytes, work.seed)
-    if not right:
-        return {"correct": 0.0}
     rebuilt = float(problem.size.sum())
     n, racks = problem.fabric.nodes, problem.fabric.racks
     live = _live(problem)
     moved, offered = outcome.pool_bytes, outcome.capacity_bytes
     return {
-        "repair_throughput": rebuilt / outcome.seconds / 1e6,
-        "repair_s": outcome.seconds,
+        # Wrong bytes are as good as none.
+        "repair_throughput": rebuilt / outcome.seconds / 1e6 if right else 0.0,
+        "repair_s": outcome.seconds if right else math.inf,
         "up_utilisation": float(moved[:n][live].sum() / offered[:n][live].sum()),
         "down_utilisation": float(moved[n : 2 * n][live].sum() / offered[n : 2 * n][live].sum()),
         "network_bytes": float(moved[:n].sum()) / rebuilt,
         "cross_rack_bytes": max(float(moved[2 * n : 2 * n + racks].sum()) / rebuilt, 1e-9),
         "plan_ms": 1e3 * plan_s,
         "decode_MBps": len(problem) * work.real_bytes / max(arithmetic_s, 1e-9) / 1e6,
-        "correct": 1.0,
+        "correct": float(right),
     }
 
 
@@ -195,6 +197,35 @@ def warm_up(planner: Planner, case: Case) -> None:
         except NotForThisCase:
             continue
         rebuild(work.problem, carry_out(planner, plan, work.bandwidth).pieces, 1 << 10, 0)
+
+
+@repair.answer
+def answer(result: Result) -> str:
+    """Which plan rebuilds single stripes soonest, which whole nodes, and by how much."""
+    few = [case for case, facts in result.cases.items() if {"degraded-read", "double"} & set(facts["kinds"])]
+    many = [case for case in result.cases if case not in few]
+    said = [f"{name}, {found}" for name, cases in (("For blocks of one stripe", few), ("for whole nodes", many))
+            if (found := _soonest(result, cases))]  # fmt: skip
+    sentence = "; ".join(said) or "No plan was carried out to the end"
+    return f"{sentence[0].upper()}{sentence[1:]} (simulated)."
+
+
+def _soonest(result: Result, cases: Sequence[str]) -> str:
+    """`ran rebuilds 1.2 times as fast as switch-tree, the next best over all`, or that two are level."""
+    from statistics import geometric_mean
+
+    ranked = {case: result.on(case, "repair_throughput") for case in cases}
+    names = [name for name in result.techniques if ranked and all(ranked[case].get(name, 0.0) > 0 for case in cases)]
+    if not names:
+        return ""
+    mean = {name: geometric_mean([ranked[case][name] for case in cases]) for name in names}
+    best, *rest = sorted(names, key=lambda name: -mean[name])
+    if not rest:
+        return f"{best} rebuilds {mean[best]:.0f} MB/s"
+    lead, over = mean[best] / mean[rest[0]], "" if len(cases) == 1 else f" on average over {len(cases)} cases"
+    if lead < 1.01:
+        return f"{best} and {rest[0]} are level at {mean[best]:.0f} MB/s{over}"
+    return f"{best} rebuilds {lead:.2f} times as fast as {rest[0]}, the next best{over}"
 
 
 @repair.plots

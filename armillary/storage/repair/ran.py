@@ -8,7 +8,8 @@ procedure covers degraded reads, several lost blocks, whole nodes and several no
    uplink.
 2. Shares become byte ranges of k different helpers each by the wrap-around rule (`shares.wrap_around`); ranges below a slice join their
    neighbour.
-3. For many blocks, one linear program gives shares and destinations, or a greedy where the program would be too large (`unified`).
+3. For many blocks, a linear program, a greedy and whole shares give shares and destinations (`unified`), and the simulation of the next
+   64 blocks at a time chooses among them; the linear program is left out where it would be too large.
 4. For two blocks of a stripe, each helper sends a slice of its own for each block, because switches only XOR; with `switch_multiplies`
    one slice serves both.
 5. In racks whose switch cannot add up, the fastest helper does it (`aggregation`).
@@ -23,8 +24,9 @@ RAN: Accelerating Data Repair with Available Nodes in Erasure-Coded Storage, IEE
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,13 +40,23 @@ from .plans.plan import PIPELINE, RepairPlan
 from .plans.planner import Planner
 from .plans.problem import Problem
 from .plans.shares import ranges, water_filling
-from .plans.unified import MOST_VARIABLES, Shares, busiest, by_greedy, by_linear_program, variables
+from .plans.unified import MOST_VARIABLES, Shares, busiest, by_greedy, by_linear_program, by_subsets, least_used, variables
 
-SINGLE = ("conventional", "ppr", "rp", "pivot", "fullrepair")
-#: A spread answer is preferred if it takes at most this much longer than the exact one.
-AS_GOOD = 1.02
+SINGLE = ("conventional", "ppr", "rp", "pivot", "fullrepair", "switch-tree")
 #: The techniques that may rebuild to the same destinations.
-MANY = ("conventional", "ppr", "rp", "pivot", "fullrepair", "repairboost")
+MANY = (*SINGLE, "repairboost")
+#: Shares of larger problems are compared on this many of their blocks.
+TRIED_BLOCKS = 1_000
+
+
+class Way(NamedTuple):
+    """How a plan is run: whether the ranges of a block are paced, and whether the waiting block with the idlest links starts first."""
+
+    paced: bool = True
+    fit: bool = True
+
+
+WAYS = tuple(Way(paced, fit) for paced in (False, True) for fit in (True, False))
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,9 @@ class Ran(Planner):
     name: ClassVar[str] = "ran"
 
     solver: Literal["auto", "linear-program", "greedy"] = parameter(
-        "auto", "how many blocks are solved; auto takes the greedy above 20 000 variables", choices=("auto", "linear-program", "greedy")
+        "auto",
+        "which shares are tried for many blocks; greedy leaves out the linear program, as auto does above 20 000 variables",
+        choices=("auto", "linear-program", "greedy"),
     )
     switch_multiplies: bool = parameter(False, "whether switches multiply too, so that a slice serves both lost blocks of a stripe")
     replan_s: float | None = parameter(1.0, "seconds between looks at the bandwidth; none keeps the first plan", range=(0.001, 1e6))
@@ -90,31 +104,35 @@ class Ran(Planner):
     def plan(self, problem: Problem) -> RepairPlan:
         """A plan for every lost block, of one stripe or of many."""
         merged, members = _stripes_once(problem) if self.switch_multiplies else (problem, None)
-        found = self.shares(merged)
+        one = self._one(merged) if len(merged) == 1 and self.solver == "auto" else None
+        found, way = self._many(merged) if one is None else (one, Way())
         if members is not None:
             found = _spread(problem, found, members)
-        return laid_out(problem, found, self.name, uplink=members)
+        return laid_out(problem, found, self.name, uplink=members, way=way)
 
     def shares(self, problem: Problem) -> Shares:
-        """What every survivor sends of every lost block, where each is rebuilt, and how long that takes."""
+        """What every survivor sends of every lost block, where each is rebuilt, and how long the busiest link takes for that."""
         found = self._one(problem) if len(problem) == 1 and self.solver == "auto" else None
-        if found is not None:
-            return found
-        exact = self.solver == "linear-program" or (self.solver == "auto" and variables(problem) <= MOST_VARIABLES)
-        return self._many(problem) if exact else by_greedy(problem, np.random.default_rng(len(problem)))
+        return self._many(problem)[0] if found is None else found
 
-    def _many(self, problem: Problem) -> Shares:
-        """The answer of the linear program, or that of the greedy if it is as good.
+    def _many(self, problem: Problem) -> tuple[Shares, Way]:
+        """(shares, the way to run them) that take least time in the simulation.
 
-        Nearly all shares of the linear program are 0 or 1, so the whole repair is balanced but a stretch of it is not. The greedy spreads
-        its shares, which helps because a store rebuilds only some blocks at a time.
+        All candidates balance the whole repair, but only some blocks are repaired at a time, and these share links fairly. What that
+        costs depends on how many links each block touches, which no linear program sees. So the spread shares of the greedy, the nearly
+        whole ones of the linear program and whole ones are all tried, in each way to run them.
         """
-        exact = by_linear_program(problem)
-        if len(problem) == 1 or self.solver != "auto":
-            return exact
+        exact = self.solver == "linear-program" or (self.solver == "auto" and variables(problem) <= MOST_VARIABLES)
         rng = np.random.default_rng(len(problem))
-        spread = min(by_greedy(problem, rng), by_greedy(problem, rng, destination=exact.destination), key=lambda found: found.seconds)
-        return spread if spread.seconds <= AS_GOOD * exact.seconds else exact
+        found = [by_linear_program(problem)] if exact else []
+        if self.solver == "linear-program" or len(problem) == 1:
+            return (found or [by_greedy(problem, rng)])[0], Way()
+        found += [
+            by_greedy(problem, rng),
+            *(by_greedy(problem, rng, destination=shares.destination) for shares in found),
+            by_subsets(problem),
+        ]
+        return min(itertools.product(found, WAYS), key=lambda tried: _tried_s(problem, *tried))
 
     def _one(self, problem: Problem) -> Shares | None:
         """The closed form for one block, unless racks or switches limit it; then None."""
@@ -146,9 +164,19 @@ def filled(up: np.ndarray, rate: float, k: int) -> np.ndarray:
     return np.minimum(w * (k / w.sum()), 1.0)
 
 
-def laid_out(problem: Problem, shares: Shares, technique: str, uplink: np.ndarray | None = None) -> RepairPlan:
+def _tried_s(problem: Problem, shares: Shares, way: Way) -> float:
+    """Seconds that shares take in the simulation; those of the first `TRIED_BLOCKS` blocks where there are more."""
+    rows = slice(TRIED_BLOCKS)
+    some = replace(
+        problem, stripe=problem.stripe[rows], index=problem.index[rows], holder=problem.holder[rows], allowed=problem.allowed[rows],
+        size=problem.size[rows],
+    )  # fmt: skip
+    return laid_out(some, Shares(shares.w[rows], shares.destination[rows], shares.seconds), "ran", way=way).seconds
+
+
+def laid_out(problem: Problem, shares: Shares, technique: str, uplink: np.ndarray | None = None, *, way: Way | None = None) -> RepairPlan:
     """Turns shares into byte ranges and aggregation trees."""
-    fabric = problem.fabric
+    fabric, way = problem.fabric, way or Way()
     each = np.ones(len(problem)) if uplink is None else 1.0 / np.bincount(uplink)[uplink]
     columns = _lay_out(
         problem.holder, shares.w, shares.destination, problem.size, problem.code.k, problem.slice, fabric.rack, fabric.aggregate,
@@ -170,7 +198,8 @@ def laid_out(problem: Problem, shares: Shares, technique: str, uplink: np.ndarra
         child,
         parent,
         source,
-        fit=True,
+        fit=way.fit,
+        paced=way.paced,
     )
 
 
@@ -239,8 +268,6 @@ def _stripes_once(problem: Problem) -> tuple[Problem, np.ndarray]:
 
 def _spread(problem: Problem, found: Shares, member: np.ndarray) -> Shares:
     """Gives the shares of each stripe to each of its lost blocks; a second block goes to the least-used destination."""
-    from .plans.planner import least_used
-
     load = np.zeros(problem.fabric.nodes)
     destination = np.empty(len(problem), np.int64)
     taken: dict[int, list[int]] = {}

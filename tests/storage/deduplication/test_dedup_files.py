@@ -176,3 +176,10 @@ def test_the_filesystem(tmp_path: Path) -> None:
         frame = __import__("pandas").DataFrame({"a": [1, 2]})
         frame.to_csv("dedup://t.csv", index=False, storage_options={"store": store})
         assert store.get("t.csv") == b"a\n1\n2\n"
+
+
+def test_digits_of_other_scripts_are_no_block_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "trace.txt"
+    file.write_text(f"0 1 p \u0661\u0662 8 W 8 0 {'ab' * 16}\n")
+    with pytest.raises(InputError, match="expected a number"):
+        read_fiu(file)

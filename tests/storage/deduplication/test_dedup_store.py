@@ -134,6 +134,25 @@ def test_a_nearly_empty_container_is_merged(store: DedupStore) -> None:
     assert store.get("small1") == numbered(*range(15_000, 15_005))
 
 
+@pytest.mark.parametrize("chunker", ["fixed", "fastcdc"])
+def test_rounds_keep_their_budget_and_give_space_back(tmp_path: Path, chunker: str) -> None:
+    rng = np.random.default_rng(2)
+    files = {f"f{i}": rng.bytes(700_000) for i in range(24)}
+    with DedupStore(tmp_path / "s", chunker, 16384, sync=False) as store:
+        interleaved(store, files, 65536)
+        for _ in range(3):
+            report = store.relocate()
+            assert report.moved_bytes <= 0.2 * report.live_bytes
+            assert report.most_added_runs <= 0
+            assert report.disk_bytes <= 1.1 * report.live_bytes
+            assert (report.live_bytes, report.disk_bytes) == (store.space().live_bytes, store.space().disk_bytes)
+        for i in range(0, 24, 2):
+            store.delete(f"f{i}")
+        assert store.relocate(0.0).disk_bytes <= 1.1 * store.space().live_bytes
+        assert {name: store.get(name) for name in store.names()} == {name: files[name] for name in store.names()}
+        assert store.verify().clean
+
+
 def test_writers_open_together_share_chunks_and_may_give_up(store: DedupStore) -> None:
     a, b = store.writer("a"), store.writer("b")
     a.write(numbered(1, 2))

@@ -187,6 +187,46 @@ def test_a_second_round_moves_nothing(seed: int, flavour: str, writers: int) -> 
     assert not second.moved.any()
 
 
+def rounds_of(flavour: str, writers: int, budget: float, rounds: int):  # type: ignore[no-untyped-def]
+    from armillary.storage.deduplication.layouts.placement import append_stream
+
+    work = generate(flavour, np.random.default_rng(5), references=4000, writers=writers, chunk=65536)
+    _, position, _ = append_stream(work, work.stream)
+    first = 10_000
+    for _ in range(rounds):
+        moves = plan_moves(work.files, position, work.sizes, slots=64, budget=budget, first=first)
+        yield work, position, moves
+        position, first = moves.position, moves.next_container
+
+
+@pytest.mark.parametrize("flavour", ["vm", "home", "registry", "checkpoints"])
+@pytest.mark.parametrize("writers", [1, 16])
+def test_merged_containers_count_towards_the_budget(flavour: str, writers: int) -> None:
+    for work, _, moves in rounds_of(flavour, writers, 0.2, 6):
+        assert work.sizes[moves.moved].sum() <= 0.2 * work.sizes.sum()
+
+
+@pytest.mark.parametrize("flavour", ["vm", "home", "registry", "checkpoints"])
+@pytest.mark.parametrize("writers", [1, 16])
+def test_no_file_is_torn_for_the_sake_of_others(flavour: str, writers: int) -> None:
+    for work, position, moves in rounds_of(flavour, writers, 0.5, 4):
+        before, after = (runs_per_file(work.files.starts, at[work.files.values], 64) for at in (position, moves.position))
+        ideal = np.maximum(1, -(-np.diff(work.files.starts) // 64))
+        assert (after <= np.maximum(before, 8 * (ideal + 1))).all()
+
+
+def test_a_file_of_shared_chunks_stays_whole() -> None:
+    # File 0 fills eight containers in one piece. Three copies of each other file take every 64th chunk of it, so chains through them
+    # would leave file 0 with 528 runs.
+    others = [list(range(k, 2048, 64)) for k in range(64)]
+    rows = as_rows([list(range(2048)), *others, *others, *others])
+    position = np.arange(2048)
+    for number in range(3):
+        moves = plan_moves(rows, position, np.full(2048, 10), slots=256, budget=1.0, first=100 * (number + 1))
+        assert runs_per_file(rows.starts, moves.position[rows.values], 256)[0] <= 8 * (8 + 1)
+        position = moves.position
+
+
 @pytest.mark.parametrize(
     ("files", "how"),
     [

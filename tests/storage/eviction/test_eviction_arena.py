@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from armillary.arena import Case
-from armillary.storage.eviction import Fifo, Lru, from_ids
+from armillary.storage.eviction import Fifo, Lru, built_in, from_ids
 from armillary.storage.eviction.arena import _capacity, byte_miss_ratio, demotion, eviction
 
 
@@ -52,3 +54,13 @@ def test_the_reduction_is_relative_to_fifo() -> None:
     assert fifo["miss_reduction"] == 0.0
     assert lru["miss_reduction"] == pytest.approx(1 - lru["miss_ratio"] / fifo["miss_ratio"])
     assert belady["miss_ratio"] < lru["miss_ratio"]
+
+
+def test_objects_of_one_size_are_demoted_alike_in_objects_and_in_bytes() -> None:
+    trace = built_in("burst-short", np.random.default_rng(2), 20_000)
+    sized = replace(trace, sizes=np.full(len(trace), 4096, np.int64))
+    for policy in (Fifo(), Lru()):
+        by_count = demotion(trace, policy.simulate(trace, 300, log=True))
+        by_bytes = demotion(sized, policy.simulate(sized, 300 * 4096, log=True))
+        assert by_count == pytest.approx(by_bytes)
+        assert 0 < by_count[0] < 1

@@ -183,3 +183,24 @@ def test_what_other_hardware_would_cost() -> None:
     assert table["cost_per_GB"][0] != table["cost_per_GB"][1]
     same = icn.what_if(network, tiers=tiers)
     assert same["cost_per_GB"][0] == pytest.approx(same["cost_per_GB"][1], rel=1e-9)
+
+
+def test_a_node_without_a_link_is_named() -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.Graph([("a", "b"), ("b", "c")])
+    graph.add_node("alone")
+    with pytest.raises(InputError, match="no path from the node alone"):
+        icn.from_networkx(graph)
+
+
+@pytest.mark.parametrize(("what", "value"), [("content", -3), ("content", 99), ("receiver", -1), ("receiver", 77)])
+def test_a_request_outside_the_network_is_named(what: str, value: int) -> None:
+    from dataclasses import replace
+
+    network = icn.generate(
+        icn.built_in("line"), icn.Prices(), np.random.default_rng(0), contents=4, requests=10, warm=0, alpha=1.0, share=1.0
+    )
+    wrong = getattr(network.requests, what).copy()
+    wrong[5] = value
+    with pytest.raises(InputError, match=f"found the {what} {value};"):
+        replace(network, requests=replace(network.requests, **{what: wrong}))

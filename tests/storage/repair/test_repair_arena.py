@@ -40,3 +40,14 @@ def test_cases_cover_what_the_arena_promises() -> None:
     kinds = set().union(*(case.kinds for case in repair.built_in("small")))
     assert {"6-4", "9-6", "14-10", "16-12", "uniform", "down-scarce", "hotspot", "drifting", "oversubscribed"} <= kinds
     assert {"degraded-read", "double", "node", "two-nodes"} <= kinds
+
+
+def test_wrong_bytes_count_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from armillary.storage.repair.simulation import carrying_out
+
+    monkeypatch.setattr(carrying_out, "rebuild", lambda *_: (False, 0.1))
+    case = repair.built_in("tiny")[0]
+    found = repair.execute(repair.make("ran"), case)
+    values = found.values  # type: ignore[union-attr]
+    assert (values["correct"], values["repair_throughput"], values["repair_s"]) == (0.0, 0.0, float("inf"))
+    assert set(values) == set(repair.metrics)

@@ -202,3 +202,14 @@ def test_the_arena_reads_a_placement_and_a_bandwidth(tmp_path: Path) -> None:
         assert values["repair_throughput"] > 0
     with pytest.raises(InputError, match="found no bandwidth"):
         repair.from_file(placement, {})
+
+
+def test_a_block_group_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    nodes = " ".join(f"blk_{-16 + i}:DatanodeInfoWithStorage[n{i}:1,a,b]" for i in range(3))
+    group = f"0. BP-1:blk_-16_1 len=10 Live_repl=3  [{nodes}]\n"
+    head = "/a 10 bytes, erasure-coded: policy=RS-2-1-1024k, 1 block(s):  OK\n"
+    (tmp_path / "once.txt").write_text(head + group)
+    assert read_placement(tmp_path / "once.txt", format="hdfs").code.n == 3
+    (tmp_path / "twice.txt").write_text(head + group + head.replace("/a", "/b") + group)
+    with pytest.raises(InputError, match=r"twice.txt:4: found block group blk_-16 twice"):
+        read_placement(tmp_path / "twice.txt", format="hdfs")

@@ -69,7 +69,7 @@ def _fiu_rows(path: Path, error: Error) -> Iterator[Write]:
             continue
         if len(words) != 9 or words[5] not in ("W", "R"):
             raise error(line, f"found {one_line(' '.join(words), 80)}; expected ts pid process lba size W|R major minor md5")
-        if not (words[3].isdecimal() and words[4].isdecimal()) or len(words[3]) > 15 or words[4] != "8":
+        if not (words[3].isascii() and words[3].isdecimal()) or len(words[3]) > 15 or words[4] != "8":
             raise error(line, f"found block {words[3]} of {words[4]} sectors; expected a number, and 8 sectors")
         name = _fingerprint(words[8], 32)
         if isinstance(name, str):

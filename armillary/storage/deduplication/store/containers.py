@@ -7,9 +7,13 @@ follow one another. A slot that the index does not name is free, whatever it hol
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
+import functools
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +23,14 @@ from armillary.errors import InputError
 from armillary.files.checksums import crc32c
 
 from .chunking import Chunker
+from .opening import open_folder, open_regular
 
 MAGIC, VERSION = b"ARMDEDUP", 1
 HEAD = struct.Struct("<8sIIQ8x")
 SLOT = struct.Struct("<IIQ")
+#: Space is given back in whole blocks of this many bytes.
+BLOCK = 4096
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Containers:
 
     def __init__(self, folder: Path, chunker: Chunker, *, sync: bool, readonly: bool) -> None:
         self.folder, self.chunker, self.sync, self.readonly = folder, chunker, sync, readonly
+        self._folder = open_folder(folder)
         self._open: dict[int, int] = {}
         #: Written and not yet flushed.
         self._dirty: set[int] = set()
@@ -57,7 +66,8 @@ class Containers:
 
     def numbers(self) -> list[int]:
         """All containers that have a file."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.con") if path.stem.isdecimal())
+        stems = (name.removesuffix(".con") for name in os.listdir(self._folder) if name.endswith(".con"))
+        return sorted(int(stem) for stem in stems if len(stem) == 12 and stem.isascii() and stem.isdecimal())
 
     def fixed_place(self, number: int, slot: int) -> Place:
         """Slot `slot` of a container of chunks of a fixed size."""
@@ -76,11 +86,7 @@ class Containers:
         if self.sync and self._dirty:
             for number in self._dirty:
                 os.fdatasync(self._file(number))
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            os.fsync(self._folder)
         self._dirty.clear()
 
     def read(self, place: Place, length: int, checksum: int) -> bytes:
@@ -112,7 +118,32 @@ class Containers:
         for number in numbers:
             self.forget(number)
             self._dirty.discard(number)
-            self.path(number).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path(number).name, dir_fd=self._folder)
+
+    def disk_bytes(self) -> int:
+        """Bytes that the container files take on the disk; holes take none."""
+        return sum(512 * os.stat(self.path(n).name, dir_fd=self._folder, follow_symlinks=False).st_blocks for n in self.numbers())
+
+    def punch(self, number: int, live: Sequence[tuple[int, int]]) -> None:
+        """Gives the space of a container back to the file system, except for the byte ranges `live`, which ascend.
+
+        Blocks that hold a live byte stay as they are. Without support of the file system nothing happens, and the space comes back when
+        the container is merged.
+        """
+        try:
+            file = self._file(number)
+        except FileNotFoundError:  # A damaged store; `verify` says so.
+            return
+        found = os.fstat(file)
+        if _fallocate() is None or 512 * found.st_blocks <= sum(end - begin for begin, end in live):
+            return
+        reach = HEAD.size
+        for begin, end in (*live, (found.st_size, found.st_size)):
+            first, last = -(-reach // BLOCK) * BLOCK, begin // BLOCK * BLOCK
+            if first < last and not _punched(file, first, last - first):
+                return
+            reach = max(reach, end)
 
     def drop_cached_pages(self) -> None:
         """Asks the system to forget what it has read of the containers, for measurements."""
@@ -122,7 +153,14 @@ class Containers:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Closes all files."""
+        """Closes all files and the folder."""
+        self.forget_all()
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def forget_all(self) -> None:
+        """Closes the container files, so that the next reads look for them anew."""
         for number in list(self._open):
             self.forget(number)
 
@@ -131,9 +169,9 @@ class Containers:
             if len(self._open) > 256:
                 if self.sync and self._dirty:
                     self.flush()
-                self.close()
+                self.forget_all()
             flags = os.O_RDONLY if self.readonly else os.O_RDWR | (os.O_CREAT if create else 0)
-            file = os.open(self.path(number), flags | os.O_CLOEXEC, 0o666)
+            file = open_regular(self._folder, self.path(number).name, flags, str(self.path(number)))
             if os.fstat(file).st_size == 0 and not self.readonly:
                 os.pwrite(file, HEAD.pack(MAGIC, VERSION, 0, number), 0)
             elif os.pread(file, HEAD.size, 0) != HEAD.pack(MAGIC, VERSION, 0, number):
@@ -154,3 +192,25 @@ def occupied_slots(slots: Iterable[int], count: int) -> np.ndarray:
     taken = np.zeros(count, np.bool_)
     taken[list(slots)] = True
     return taken
+
+
+@functools.cache
+def _fallocate() -> Callable[..., int] | None:
+    """The C library's `fallocate`, or None where it has none."""
+    try:
+        found = ctypes.CDLL(None, use_errno=True).fallocate
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return found
+
+
+def _punched(file: int, offset: int, length: int) -> bool:
+    """Whether the file system took bytes of a file back."""
+    fallocate = _fallocate()
+    if fallocate is None:
+        return False
+    while fallocate(file, _PUNCH_HOLE | _KEEP_SIZE, offset, length):
+        if ctypes.get_errno() != errno.EINTR:
+            return False
+    return True

@@ -26,8 +26,9 @@ from armillary.files.checksums import crc32c, crc32c_pieces
 from ..workload import CONTAINER_BYTES
 from .chunking import Chunker, fingerprint
 from .containers import HEAD, SLOT, BadSlot, Containers, Place
-from .index import PART, Chunk, Index
-from .inspection import Verification, fragmentation_of, verified
+from .index import MOST_CONTAINERS, PART, Chunk, Index, checked_name
+from .inspection import Space, Verification, fragmentation_of, space_of, verified
+from .opening import FOLDER, check_folder, open_regular
 from .overwriting import overwrite_range
 from .relocate import RelocationReport, move_chunks
 
@@ -56,11 +57,12 @@ class DedupStore:
         self.index: Index = None  # type: ignore[assignment]
         if readonly and not (self.path / "index.sqlite").exists():
             raise InputError("found no store; expected one to read", where=str(self.path))
+        check_folder(self.path, writing=not readonly)
         if not readonly:
-            (self.path / "containers").mkdir(parents=True, exist_ok=True)
+            (self.path / FOLDER).mkdir(parents=True, exist_ok=True)
             self._hold_alone()
-        self.containers = Containers(self.path / "containers", self.chunker, sync=sync, readonly=readonly)
         try:
+            self.containers = Containers(self.path / FOLDER, self.chunker, sync=sync, readonly=readonly)
             self.index = Index(self.path / "index.sqlite", self.chunker, self.slots, sync=sync, readonly=readonly)
             self.log = None if readonly else Log(self)
         except BaseException:
@@ -68,7 +70,11 @@ class DedupStore:
             raise
 
     def _hold_alone(self) -> None:
-        self._held = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._held = open_regular(folder, "lock", os.O_RDWR | os.O_CREAT, str(self.path / "lock"))
+        finally:
+            os.close(folder)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -117,19 +123,27 @@ class DedupStore:
                 return b""
             ids, begin = self._ids_at(file, start, end)
             rows = self.index.by_id(ids)
-        data = self.payloads([rows[i] for i in ids])
-        return b"".join(data)[start - begin : end - begin]
+        if not ids or not begin <= start or any(i not in rows for i in ids):
+            raise InputError(f'found no chunk for byte {start} of "{name}"; expected {size} bytes', where=str(self.path))
+        return b"".join(self.payloads([rows[i] for i in ids]))[start - begin : end - begin]
 
     def _ids_at(self, file: int, start: int, end: int) -> tuple[list[int], int]:
         """(at most 256 chunk numbers from the one that holds byte `start` on, where the first of them begins)."""
-        _, part_start, ids = self.index.recipe(file, start, start + 1)[0]
+        parts = self.index.recipe(file, start, start + 1)
+        if not parts:
+            return [], start
+        _, part_start, ids = parts[0]
         if self.chunker.name == "fixed":
             first = (start - part_start) // self.chunker.chunk
             count = min(256, -(-(end - part_start) // self.chunker.chunk) - first)
             return [int(i) for i in ids[first : first + count]], part_start + first * self.chunker.chunk
         rows = self.index.by_id(map(int, ids))
+        if any(int(i) not in rows for i in ids):
+            return [], start
         ends = part_start + np.cumsum([rows[int(i)].length for i in ids])
         first = int(np.searchsorted(ends, start, side="right"))
+        if first == len(ids):
+            return [], start
         last = min(first + 256, int(np.searchsorted(ends, end)) + 1)
         return [int(i) for i in ids[first:last]], int(ends[first]) - rows[int(ids[first])].length
 
@@ -162,7 +176,7 @@ class DedupStore:
                 if str(error) == failed:
                     raise
                 failed = str(error)
-                self.containers.close()
+                self.containers.forget_all()
         return read()
 
     def update(self, name: str, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -181,7 +195,10 @@ class DedupStore:
         self.sweep()
 
     def relocate(self, budget: float = 0.2, *, slack: float = 0.05, mode: str = "adjacency") -> RelocationReport:
-        """One round of relocation: moves at most `budget` of the store's bytes, the most scattered files first, and merges containers."""
+        """One round of relocation: moves at most `budget` of the store's bytes, merged containers included.
+
+        The most scattered files come first, and the space of everything that moved or was deleted goes back to the file system.
+        """
         self._writing()
         with self.lock:
             return move_chunks(self, budget, slack, mode)
@@ -190,6 +207,11 @@ class DedupStore:
         """One row per file: its bytes, chunks, runs and containers, and its containers over those that its bytes would fill."""
         with self.lock, self.index.transaction(write=False):
             return fragmentation_of(self)
+
+    def space(self) -> Space:
+        """The bytes of chunks in use, and the bytes that the container files take on the disk."""
+        with self.lock, self.index.transaction(write=False):
+            return space_of(self)
 
     def verify(self) -> Verification:
         """Reads every chunk and checks checksums, fingerprints, references and sizes; `faults` lists what is wrong."""
@@ -250,6 +272,15 @@ class DedupStore:
             live = self.index.live_containers() | self.log.in_use()
             self.containers.remove(number for number in self.containers.numbers() if number not in live)
 
+    def reclaim(self) -> None:
+        """Gives the space of slots that hold nothing back to the file system, in all containers that nobody is writing to."""
+        assert self.log is not None
+        with self.lock:
+            writing = self.log.in_use()
+            for number, live in self.index.live_ranges():
+                if number not in writing:
+                    self.containers.punch(number, live)
+
     def _found(self, name: str) -> tuple[int, int]:
         found = self.index.file(checked_name(name))
         if found is None:
@@ -268,16 +299,21 @@ class Log:
     def __init__(self, store: DedupStore) -> None:
         self.store = store
         index, containers = store.index, store.containers
+        # Every row is checked before the first byte is written.
+        dead = [chunk.id for chunk in index.all_chunks() if chunk.refs <= 0]
+        log = index.get("log") or 0
+        if type(log) is not int or not 0 <= log < MOST_CONTAINERS:
+            raise InputError(f"found {log!r} for the last container; expected its number", where=index.where)
         for number, _, offset, data in index.promised():
             containers.write(number, offset, data)
         containers.flush()
         with index.transaction():
             index.kept()
-            index.drop([chunk.id for chunk in index.all_chunks() if chunk.refs <= 0])
+            index.drop(dead)
         self.next_id = index.next_id()
         live = index.live_containers()
         #: The container that is written to, its next free slot, and where that begins.
-        self.container = int(index.get("log") or 0)  # type: ignore[call-overload]
+        self.container = log
         self.slot, end = index.end_of(self.container)
         self.offset = HEAD.size if end < 0 else end + SLOT.size
         self.next_container = 1 + max([self.container, *live])
@@ -450,15 +486,3 @@ def recipe_parts(ids: list[int], starts: list[int], first: int = 0) -> list[tupl
     for number, at in enumerate(range(0, len(ids), PART), start=first):
         found.append((number, starts[at], np.array(ids[at : at + PART], np.int64)))
     return found
-
-
-def checked_name(name: str) -> str:
-    """A name that a store takes: not empty, no NUL, no step that is `..`, no more than 4096 bytes."""
-    bad = not isinstance(name, str) or not name or "\0" in name or ".." in name.split("/")
-    if bad or len(name.encode("utf-8", "surrogatepass")) > 4096:
-        raise InputError(f'found "{name}"; expected 1 to 4096 bytes without NUL or a step ".."', where="name")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"found {name!r}; expected text that UTF-8 can hold", where="name") from None
-    return name

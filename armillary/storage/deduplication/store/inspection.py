@@ -37,13 +37,36 @@ class Verification:
         return not self.faults
 
 
+@dataclass(frozen=True)
+class Space:
+    """Bytes of the chunks that files refer to, and bytes that the containers take on the disk, holes left out."""
+
+    live_bytes: int
+    disk_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Bytes on the disk for each byte in use; 1 for an empty store."""
+        return self.disk_bytes / self.live_bytes if self.live_bytes else 1.0
+
+
+def space_of(store: DedupStore) -> Space:
+    """The space that a store needs and takes."""
+    return Space(int(store.index.table()[:, 3].sum()), store.containers.disk_bytes())
+
+
 def chunks_and_recipes(store: DedupStore) -> tuple[np.ndarray, Rows]:
     """The table of chunks, and the recipe of every file as rows of that table."""
     table = store.index.table()
     recipes = [store.recipe_ids(file) for file, _, _ in store.index.names()]
     starts = np.concatenate(([0], np.cumsum([len(recipe) for recipe in recipes]))).astype(np.int64)
     ids = np.array([i for recipe in recipes for i in recipe], np.int64)
-    return table, Rows(starts, np.searchsorted(table[:, 0], ids).astype(np.int32))
+    at = np.searchsorted(table[:, 0], ids)
+    missing = at == len(table)
+    missing[~missing] = table[at[~missing], 0] != ids[~missing]
+    if missing.any():
+        raise InputError(f"found a recipe with chunk {ids[missing][0]}; expected chunks of the index", where=store.index.where)
+    return table, Rows(starts, at.astype(np.int32))
 
 
 def fragmentation_of(store: DedupStore) -> polars.DataFrame:

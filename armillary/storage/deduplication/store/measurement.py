@@ -46,6 +46,7 @@ def measure(placement: Placement, work: Workload) -> dict[str, float]:
             "dedup_ratio": store.dedup_ratio(),
             "container_fill": len(table) / (len(np.unique(table[:, 1])) * store.slots),
             "moved_bytes": moved / int(table[:, 3].sum()),
+            "disk_over_live": store.space().ratio,
             "relocate_s": relocating,
             "ingest_MBps": logical / seconds / 1e6,
             "index_bytes_per_chunk": store.index.bytes() / len(table),

@@ -12,7 +12,7 @@ from armillary.timing import Stopwatch
 from ..layouts.layout import runs_per_file
 from ..relocation.rounds import plan_moves
 from .containers import HEAD, SLOT, Place, slot_bytes
-from .inspection import chunks_and_recipes
+from .inspection import chunks_and_recipes, space_of
 
 if TYPE_CHECKING:
     from .dedup_store import DedupStore
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RelocationReport:
-    """The effect of a round: chunks and bytes moved, runs of all files before and after, containers written and freed, seconds."""
+    """The effect of a round: chunks and bytes moved, runs of all files before and after, containers written and freed, seconds.
+
+    `most_added_runs` is the most runs that a single file gained. `live_bytes` are those of chunks in use and `disk_bytes` what the
+    containers take on the disk after the round.
+    """
 
     moved_chunks: int
     moved_bytes: int
@@ -29,22 +33,30 @@ class RelocationReport:
     containers_written: int
     containers_freed: int
     seconds: float
+    most_added_runs: int
+    live_bytes: int
+    disk_bytes: int
 
 
 def move_chunks(store: DedupStore, budget: float, slack: float, mode: str) -> RelocationReport:
     """Does one round: plans it, copies chunks into new containers, changes the index in one transaction, and unlinks old containers."""
     with Stopwatch() as watch:
         moved, moved_bytes, before, after, written, freed = _moved(store, budget, slack, mode)
-    return RelocationReport(moved, moved_bytes, before, after, written, freed, watch.seconds)
+        store.reclaim()
+    space = space_of(store)
+    added = int((after - before).max(initial=0))
+    return RelocationReport(
+        moved, moved_bytes, int(before.sum()), int(after.sum()), written, freed, watch.seconds, added, space.live_bytes, space.disk_bytes
+    )
 
 
-def _moved(store: DedupStore, budget: float, slack: float, mode: str) -> tuple[int, int, int, int, int, int]:
-    """(chunks, bytes, runs before, runs after, containers written, containers freed) of a round."""
+def _moved(store: DedupStore, budget: float, slack: float, mode: str) -> tuple[int, int, np.ndarray, np.ndarray, int, int]:
+    """(chunks, bytes, each file's runs before, and after, containers written, containers freed) of a round."""
     log = store.log
     assert log is not None
     table, files = chunks_and_recipes(store)
     position = table[:, 1] * store.slots + table[:, 2]
-    before = int(runs_per_file(files.starts, position[files.values], store.slots).sum())
+    before = runs_per_file(files.starts, position[files.values], store.slots)
     first = log.next_container
     moves = plan_moves(files, position, table[:, 3], slots=store.slots, slack=slack, budget=budget, first=first, mode=mode)
     moved = np.flatnonzero(moves.moved)
@@ -59,7 +71,7 @@ def _moved(store: DedupStore, budget: float, slack: float, mode: str) -> tuple[i
         existed = len(store.containers.numbers())
         store.sweep()
         freed = existed - len(store.containers.numbers())
-    after = int(runs_per_file(files.starts, moves.position[files.values], store.slots).sum())
+    after = runs_per_file(files.starts, moves.position[files.values], store.slots)
     return len(moved), int(table[moved, 3].sum()), before, after, moves.next_container - first, freed
 
 

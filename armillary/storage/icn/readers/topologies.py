@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, one_line
+from armillary.extras import need
 from armillary.files import Column, open_file, read_table
 
 from ..simulation.topology import BUILT_IN, Topology, built_in, from_networkx, topology
@@ -33,10 +34,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def _graph(file: Path, ending: str) -> Any:
-    try:
-        import networkx
-    except ImportError:
-        raise InputError("the package networkx is not installed; expected it (pip install networkx), or a CSV of links") from None
+    networkx = need("networkx")
     with open_file(file, limit=_LARGEST) as opened:
         try:
             return networkx.read_graphml(opened) if ending == ".graphml" else networkx.read_gml(opened, label="id")

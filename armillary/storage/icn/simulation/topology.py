@@ -113,14 +113,16 @@ class Routes:
 
 
 def topology(
-    links: Iterable[Sequence[Any]], receivers: Sequence[str] | None = None, origins: Sequence[str] | None = None, name: str = ""
-) -> Topology:
+    links: Iterable[Sequence[Any]], receivers: Sequence[str] | None = None, origins: Sequence[str] | None = None, name: str = "",
+    nodes: Iterable[str] = (),
+) -> Topology:  # fmt: skip
     """A topology from (a, b, latency s, bandwidth B/s, price $/B) rows, the last two optional.
 
     By default, receivers are the nodes of degree at most 2, or all nodes if there are none, and the origin is the node of highest degree.
+    `nodes` may name all nodes, so that one without a link is noticed.
     """
     rows = [tuple(row) for row in links]
-    names = list(dict.fromkeys(str(end) for row in rows for end in row[:2]))
+    names = list(dict.fromkeys([*(str(end) for row in rows for end in row[:2]), *nodes]))
     index = {node: i for i, node in enumerate(names)}
     ends = np.array([[index[str(row[0])], index[str(row[1])]] for row in rows], np.int32).reshape(-1, 2)
     degree = np.bincount(ends.ravel(), minlength=len(names)) if len(rows) else np.zeros(len(names), np.int64)
@@ -162,7 +164,7 @@ def from_networkx(graph: Any, receivers: Sequence[str] | None = None, origins: S
         speed = float(data["LinkSpeedRaw"]) / 8 if data.get("LinkSpeedRaw") else data.get("bandwidth")
         latency = data.get("latency", _flight(graph.nodes[a], graph.nodes[b]))
         rows.append((label[a], label[b], float(latency), speed, data.get("price")))
-    return topology(rows, receivers, origins, str(graph.graph.get("Network", "")))
+    return topology(rows, receivers, origins, str(graph.graph.get("Network", "")), label.values())
 
 
 def _flight(a: Any, b: Any) -> float:

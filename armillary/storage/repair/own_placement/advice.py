@@ -38,7 +38,7 @@ def plan_repair(
 def headroom(placement: Placement, bandwidth: Bandwidth, *, block: int = BLOCK, time: float = 0.0) -> pl.DataFrame:
     """How long the repair of each node would take if it failed now: node, blocks, repair_s, MBps, waits_for; the longest comes first.
 
-    Times are those of RAN's shares with the bandwidth at `time`, and `waits_for` names what the repair would wait for. A node whose loss
+    Times are those of RAN's plan in the simulation with the bandwidth at `time`, and `waits_for` names the busiest link. A node whose loss
     could not be repaired has an infinite time, and `waits_for` says why.
     """
     import polars as pl
@@ -52,20 +52,20 @@ def headroom(placement: Placement, bandwidth: Bandwidth, *, block: int = BLOCK, 
             continue
         try:
             problem = placement.problem(name, bandwidth, block=block, time=time)
-            found = Ran().shares(problem)
-            rows.append((name, blocks, found.seconds, blocks * block / found.seconds / 1e6, _busiest_pool(problem, found)))
+            plan = Ran().plan(problem)
+            rows.append((name, blocks, plan.seconds, blocks * block / plan.seconds / 1e6, _busiest_pool(plan)))
         except InputError as error:
             rows.append((name, blocks, float("inf"), 0.0, str(error)))
     schema = {"node": pl.String, "blocks": pl.Int64, "repair_s": pl.Float64, "MBps": pl.Float64, "waits_for": pl.String}
     return pl.DataFrame(rows, schema=schema, orient="row").sort("repair_s", descending=True)
 
 
-def _busiest_pool(problem: Any, found: Any) -> str:
-    from ..plans.unified import _loads
+def _busiest_pool(plan: RepairPlan) -> str:
+    from ..simulation.flows import traffic
 
-    fabric = problem.fabric
+    problem, fabric = plan.problem, plan.problem.fabric
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.nan_to_num(_loads(problem, found.w, found.destination) / fabric.capacities, nan=0.0)
+        times = np.nan_to_num(traffic(plan) / fabric.capacities, nan=0.0)
     worst = int(np.argmax(times))
     n, r = fabric.nodes, fabric.racks
     if worst < 2 * n:

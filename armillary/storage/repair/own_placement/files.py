@@ -139,6 +139,8 @@ def read_hdfs(where: str, k: int | None = None, m: int | None = None) -> Placeme
             if not 0 <= index < code.n:
                 raise InputError(f"found block blk_{block} in group blk_{base}; expected one of the next {code.n}", where=here)
             blocks[index] = nodes.setdefault(node.strip(), len(nodes))
+        if f"blk_{base}" in places:
+            raise InputError(f"found block group blk_{base} twice; expected once", where=here)
         places[f"blk_{base}"] = blocks
     if not places or size is None:
         raise InputError("found no block group of an erasure-coded file; expected hdfs fsck / -files -blocks -locations", where=where)

@@ -8,6 +8,7 @@ iteration give sub-repairs as objects.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,14 +49,15 @@ class SubRepair:
 class RepairPlan:
     """Sub-repairs as arrays; sub-repair s has the edges first[s] … first[s + 1], each of which comes before those that need it.
 
-    `rate` is the rebuilt bytes/s on which the plan counts, and `seconds` is the time that this takes. `source[e]` is the block index that
-    the child of edge e adds itself, or -1 for a vertex that only passes sums on. `uplink[s]` is below 1 where one transmission serves
-    several lost blocks.
+    `least_s` is the time that the busiest link needs for its bytes, and `rate` the rebuilt bytes/s that follow from it. `seconds` is how
+    long the plan takes in the simulation, with start-up, fair sharing and the window of blocks that run at once, if the bandwidth stays
+    as it is. `source[e]` is the block index that the child of edge e adds itself, or -1 for a vertex that only passes sums on.
+    `uplink[s]` is below 1 where one transmission serves several lost blocks.
     """
 
     problem: Problem
     technique: str
-    seconds: float
+    least_s: float
     block: np.ndarray
     start: np.ndarray
     stop: np.ndarray
@@ -68,14 +70,23 @@ class RepairPlan:
     source: np.ndarray
     #: Whether the waiting block whose links are idlest starts, rather than the next one.
     fit: bool = False
+    #: Whether the ranges of a block keep to rates in proportion to their lengths, so that all of them end together.
+    paced: bool = False
 
     def __len__(self) -> int:
         return len(self.block)
 
+    @functools.cached_property
+    def seconds(self) -> float:
+        """Seconds until the last byte is rebuilt, simulated under the bandwidth that the plan was made for."""
+        from ..simulation.flows import simulate
+
+        return simulate(self).seconds
+
     @property
     def rate(self) -> float:
-        """Rebuilt bytes/s."""
-        return float(self.problem.size.sum()) / self.seconds if self.seconds > 0 else np.inf
+        """Rebuilt bytes/s while the busiest link is busy."""
+        return float(self.problem.size.sum()) / self.least_s if self.least_s > 0 else np.inf
 
     @property
     def ranges(self) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -99,7 +110,7 @@ class RepairPlan:
         length = int(self.stop[s] - self.start[s])
         return SubRepair(
             int(problem.stripe[row]), lost, int(self.start[s]), int(self.stop[s]), tuple(zip(nodes, indices, coefficients)), tree,
-            int(self.destination[s]), SHAPES[self.shape[s]], length / self.seconds if self.seconds > 0 else np.inf,
+            int(self.destination[s]), SHAPES[self.shape[s]], length / self.least_s if self.least_s > 0 else np.inf,
         )  # fmt: skip
 
     def vertex(self, number: int) -> str:

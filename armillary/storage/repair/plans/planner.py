@@ -19,6 +19,7 @@ from armillary.errors import InputError
 from .aggregation import aggregation_edges, relays
 from .plan import PIPELINE, RepairPlan
 from .problem import Fabric, Problem
+from .unified import least_used
 
 #: Stands for the destination in the edges of a `Part`.
 DESTINATION = -1
@@ -107,14 +108,6 @@ class Planner(Technique):
         return book.plan(load_up, load_down)
 
 
-def least_used(problem: Problem, row: int, load_down: np.ndarray, taken: Sequence[int] = ()) -> int:
-    """The allowed destination that would finish first; two blocks of a stripe go to different nodes where possible."""
-    options = np.flatnonzero(problem.allowed[row] & (problem.fabric.down > 0))
-    apart = options[~np.isin(options, taken)] if taken else options
-    options = apart if len(apart) else options
-    return int(options[np.argmin((load_down[options] + problem.size[row]) / problem.fabric.down[options])])
-
-
 class PlanBook:
     """A plan under construction; ranges are cut at whole bytes, and ranges below a slice join their neighbour."""
 
@@ -176,16 +169,16 @@ class PlanBook:
         """The plan, which counts on the rate of a single block, or on every node finishing its load."""
         problem = self.problem
         if len(problem) == 1:
-            seconds = float(problem.size[0]) / self._rates
+            least_s = float(problem.size[0]) / self._rates
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
                 times = np.concatenate([load_up / problem.fabric.up, load_down / problem.fabric.down])
-            seconds = float(np.nanmax(times))
+            least_s = float(np.nanmax(times))
         columns = np.array(self._subs, np.int64).reshape(-1, 5).T
         first, child, parent, source = (np.array(x, np.int64) for x in (self._first, self._child, self._parent, self._source))
         whole = np.ones(columns.shape[1])
         return RepairPlan(
-            problem, self.technique, seconds, columns[0], columns[1], columns[2], columns[3], columns[4].astype(np.int8), whole, first,
+            problem, self.technique, least_s, columns[0], columns[1], columns[2], columns[3], columns[4].astype(np.int8), whole, first,
             child, parent, source,
         )  # fmt: skip
 

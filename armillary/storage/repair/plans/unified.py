@@ -11,6 +11,7 @@ answer is feasible, and none is worse than the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,40 @@ def by_greedy(problem: Problem, rng: np.random.Generator, passes: int = 2, desti
     if not np.isfinite(seconds):
         raise InputError("no helpers with enough uplink free", where=problem.stripe_name(int(np.argmin(w.sum(axis=1)))))
     return Shares(w, found, float(seconds))
+
+
+def by_subsets(problem: Problem) -> Shares:
+    """Whole shares: block by block, the k helpers and the destination that would finish first beside what they have been given already.
+
+    Such a block touches the fewest links, which pays where many blocks share them fairly and none waits for its slowest helper.
+    """
+    fabric, k = problem.fabric, problem.code.k
+    up, down = np.zeros(fabric.nodes), np.zeros(fabric.nodes)
+    w, destination = np.zeros(problem.holder.shape), np.empty(len(problem), np.int64)
+    taken: dict[int, list[int]] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for row in range(len(problem)):
+            size = float(problem.size[row])
+            nodes, indices = problem.survivors(row)
+            siblings = taken.setdefault(int(problem.stripe[row]), [])
+            destination[row] = least_used(problem, row, down, siblings)
+            siblings.append(int(destination[row]))
+            offer = fabric.up[nodes] / (up[nodes] + size)
+            if (offer > 0).sum() < k:
+                raise InputError("no helpers with enough uplink free", where=problem.stripe_name(row))
+            chosen = np.argsort(-offer, kind="stable")[:k]
+            w[row, indices[chosen]] = 1.0
+            up[nodes[chosen]] += size
+            down[destination[row]] += size
+    return Shares(w, destination, busiest(problem, w, destination))
+
+
+def least_used(problem: Problem, row: int, load_down: np.ndarray, taken: Sequence[int] = ()) -> int:
+    """The allowed destination that would finish first; two blocks of a stripe go to different nodes where possible."""
+    options = np.flatnonzero(problem.allowed[row] & (problem.fabric.down > 0))
+    apart = options[~np.isin(options, taken)] if taken else options
+    options = apart if len(apart) else options
+    return int(options[np.argmin((load_down[options] + problem.size[row]) / problem.fabric.down[options])])
 
 
 @loop

@@ -17,7 +17,7 @@ from ..plans.plan import RepairPlan, along_tree, helper_coefficients
 from ..plans.planner import Planner
 from ..plans.problem import Problem
 from ..plans.unified import MOST_VARIABLES, variables
-from .flows import simulate
+from .flows import WINDOW, simulate
 
 #: Problems with more variables than this are planned again by the greedy.
 QUICK = 2_000
@@ -46,7 +46,7 @@ class CarriedOut:
     plans: int
 
 
-def carry_out(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, *, window: int = 64) -> CarriedOut:
+def carry_out(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, *, window: int = WINDOW) -> CarriedOut:
     """Runs the plan under changing bandwidth; a planner with `replan_s` plans the rest again when the bandwidth has drifted."""
     if planner.replan_s is None or len(bandwidth.times) == 1:
         run = simulate(plan, bandwidth if len(bandwidth.times) > 1 else None, window=window)
@@ -60,7 +60,7 @@ def _with_replanning(planner: Planner, plan: RepairPlan, bandwidth: Bandwidth, w
     every = float(planner.replan_s or 1.0)
     quick = planner
     if variables(whole) > MOST_VARIABLES:
-        every = max(every, plan.seconds / LOOKS)
+        every = max(every, plan.least_s / LOOKS)
     if variables(whole) > QUICK and getattr(planner, "solver", None) == "auto":
         quick = replace(planner, solver="greedy")  # type: ignore[call-arg]
     rows = np.arange(len(whole))

@@ -2,8 +2,8 @@
 
 A pipelined tree is one activity over all its pools, so all edges have the same rate. (depth - 1) slices at that rate pass before the
 destination gets the first one, and they are added to its work. A star is k flows that share max-min, and rounds are flows of whole blocks
-that wait for their inputs. At most `window` lost blocks are repaired at once, in the order of the plan. Capacities may change at given
-times.
+that wait for their inputs. The ranges of a single lost block, and of a plan that says so, keep to rates in proportion to their lengths.
+At most `window` lost blocks are repaired at once, in the order of the plan. Capacities may change at given times.
 
 Pools are numbered as in `Fabric.capacities`: nodes up, nodes down, racks up, racks down, rack switches, the core.
 """
@@ -23,6 +23,8 @@ from ..plans.problem import Fabric
 
 #: Above this number of sub-repairs, those of one block run as one activity, each at its share of the rate.
 PACED_ABOVE = 20_000
+#: Lost blocks that are repaired at once, as in `Constant("window", …)` of the arena.
+WINDOW = 64
 
 
 @dataclass(frozen=True)
@@ -69,17 +71,19 @@ def simulate(
     plan: RepairPlan,
     bandwidth: Bandwidth | None = None,
     *,
-    window: int = 32,
+    window: int = WINDOW,
     start: float = 0.0,
     stop: float = np.inf,
     paced: bool | None = None,
 ) -> Run:
     """Runs the plan from time `start`; with `bandwidth` the nodes' capacities follow it, otherwise they stay as the plan saw them.
 
-    `stop` ends the run early, and the result says how far every sub-repair came. Units are seconds and bytes.
+    `stop` ends the run early, and the result says how far every sub-repair came. At most `window` blocks are repaired at once. `paced`
+    runs the ranges of a block as one activity, each at its share of the rate, as the plan says unless it is given. Units are seconds
+    and bytes.
     """
     fabric = plan.problem.fabric
-    paced = len(plan) > PACED_ABOVE if paced is None else paced
+    paced = plan.paced or len(plan) > PACED_ABOVE or len(plan.problem) == 1 if paced is None else paced
     # Only pipelines can be paced, because rounds have an order and stars are k separate flows.
     paced = paced and bool((plan.shape == PIPELINE).all())
     table = flows(plan, paced)
