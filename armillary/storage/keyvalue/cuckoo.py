@@ -30,7 +30,7 @@ SIDE, FULL, WALK = 0, 1, 2
 class Cuckoo(Map):
     """Two hashes, four slots per bucket, displacement."""
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
         """Builds a table of n/(4 load) buckets, or more where a walk did not end."""
         buckets = slots_for(len(keys), load, SLOTS)
         while True:

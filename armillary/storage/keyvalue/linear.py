@@ -24,7 +24,7 @@ SEED = np.uint64(SEEDS[0])
 class Linear(Map):
     """Open addressing with linear probing."""
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
         """Builds a table of n/load slots."""
         slots = slots_for(len(keys), load)
         held, side = aligned(slots, keys.dtype, empty_of(keys.dtype)), np.zeros(1, np.int64)

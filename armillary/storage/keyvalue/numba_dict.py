@@ -39,12 +39,18 @@ class NumbaDict(Map):
 
     bytes_per_entry = 90.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> NumbaDictTable:
-        """Builds a typed dictionary, which chooses its own load. Its bytes are what the C library says was allocated meanwhile."""
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> NumbaDictTable:
+        """Builds a typed dictionary, which chooses its own load.
+
+        Its bytes are what glibc says was allocated meanwhile; elsewhere they are counted by its design.
+        """
         before = allocated_bytes()
         held = Dict.empty(from_dtype(keys.dtype), from_dtype(values.dtype))
         _insert_many(held, keys, values)
-        return NumbaDictTable(held, values.dtype, max(0, allocated_bytes() - before))
+        after = allocated_bytes()
+        counted = before is not None and after is not None and after > before
+        size = after - before if counted else dictionary_bytes(len(held), keys.itemsize, values.itemsize)  # type: ignore[operator]
+        return NumbaDictTable(held, values.dtype, size)
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -52,17 +58,28 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in _names]
 
 
-def allocated_bytes() -> int:
-    """Returns the bytes in use from malloc by glibc's own count, or elsewhere the most resident bytes of the process so far."""
+def allocated_bytes() -> int | None:
+    """Returns the bytes in use from malloc by glibc's own count, or None where there is no such count."""
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2
-    except AttributeError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    except (AttributeError, OSError):
+        return None
     mallinfo2.restype = _Mallinfo2
     now = mallinfo2()
     return int(now.uordblks + now.hblkhd)
+
+
+def dictionary_bytes(entries: int, key: int, value: int) -> int:
+    """Returns the bytes of a typed dictionary that grew to this many entries; `key` and `value` are bytes of one each.
+
+    It has 2^k indices, of which two thirds may be used and which grow to the power of two that holds three times the entries; an index
+    is 1, 2, 4 or 8 bytes. An entry is a hash of 8 bytes, the key and the value, each in whole words.
+    """
+    size = 8
+    while size * 2 // 3 < entries:
+        size = 1 << (3 * (size * 2 // 3)).bit_length()
+    index = next(width for width in (1, 2, 4, 8) if size <= 1 << (8 * width - 1))
+    return size * index + (size * 2 // 3) * (8 + 8 * -(-key // 8) + 8 * -(-value // 8))
 
 
 @loop

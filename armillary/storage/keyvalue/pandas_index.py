@@ -5,13 +5,12 @@ It is pandas 3 where that is installed; khash is from 2008.
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary.extras import need
 
 from .tables.map import Map
 
@@ -43,19 +42,11 @@ class PandasIndex(Map):
 
     bytes_per_entry = 60.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> PandasTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> PandasTable:
         """Builds an Index over distinct keys, which chooses its own load."""
-        index = pandas().Index(keys)
+        index = need("pandas").Index(keys)
         if not index.is_unique:
             last = ~index.duplicated(keep="last")
             index, values = index[last], values[last]
         index.get_indexer(keys[:1])  # makes the hash table
         return PandasTable(index, values)
-
-
-def pandas() -> Any:
-    """Returns the package, or raises the error that names it."""
-    try:
-        return importlib.import_module("pandas")
-    except ImportError:
-        raise InputError("pandas is not installed; expected it for this (pip install pandas)", where="pandas") from None

@@ -38,7 +38,7 @@ class PolarsJoin(Map):
 
     bytes_per_entry = 60.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> JoinTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> JoinTable:
         """Builds a frame with the last of equal keys."""
         import polars
 

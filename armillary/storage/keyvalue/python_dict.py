@@ -45,7 +45,7 @@ class PythonDict(Map):
 
     bytes_per_entry = 200.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> DictTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> DictTable:
         """Builds a dict, which chooses its own load. Its bytes are those of the dict and of the integers that it keeps alive."""
         held: dict[int, int] = {}
         for start in range(0, len(keys), BLOCK):

@@ -26,7 +26,7 @@ class RobinHood(Map):
 
     bytes_per_entry = 16.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
         """Builds a table of n/load slots of (key, distance), and as many values."""
         slots = slots_for(len(keys), load)
         cells, stored = aligned(2 * slots, keys.dtype, 0), aligned(slots, values.dtype)

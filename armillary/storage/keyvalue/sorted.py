@@ -45,7 +45,7 @@ class Sorted(Map):
 
     bytes_per_entry = 24.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> SortedTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> SortedTable:
         """Builds both arrays in the order of the keys; there is no load to choose."""
         order = np.argsort(keys, kind="stable")
         return SortedTable(keys[order], values[order])

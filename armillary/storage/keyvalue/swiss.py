@@ -29,7 +29,7 @@ class Swiss(Map):
 
     bytes_per_entry = 13.0
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> KernelTable:
         """Builds a table of n/(16 load) groups; a slot is two words of the wider of key and value."""
         groups = slots_for(len(keys), load, GROUP)
         groups += groups * GROUP <= len(keys)

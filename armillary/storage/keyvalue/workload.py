@@ -6,19 +6,30 @@ inserted are simply later counters. They are other bijections than the tables' h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.errors import InputError, unknown
+from armillary.errors import InputError, one_line, unknown
+from armillary.files import Column, column_names, line_blocks, map_array, open_file, read_table
+from armillary.files.content import check_readable
+from armillary.files.parquet import check_parquet, read_parquet
 from armillary.workloads import zipf_approximate
 
 from .tables.keys import KEY_TYPES, as_bits, as_keys, as_values, bits_of, row_numbers
 
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Most rows of a file of keys.
+MOST_ROWS = 1 << 30
 DISTRIBUTIONS = ("uniform", "dense", "clustered", "unit")
 RUN = 64
+#: Draws by which a search for keys that are absent begins.
+TRIAL = 1 << 14
 ZIPF = 0.99
 #: (shift, odd factor) of each round of two public bijections, of 32 and of 64 bits; the tables' hash functions have other ones.
 LOWBIAS32 = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1))
@@ -124,37 +135,69 @@ def read_column(path: Path, column: str = "") -> np.ndarray:
     """Reads the named or first column of numbers from a .npy (no pickles), Parquet, Arrow (.arrow, .feather) or CSV file."""
     kind = path.suffix.lower()
     if kind == ".npy":
-        return _npy(path)
-    if kind not in (".parquet", ".pq", ".arrow", ".feather", ".ipc", ".csv"):
+        return as_keys(map_array(path), where=str(path))
+    if kind == ".csv":
+        return _csv_column(path, column)
+    if kind in (".parquet", ".pq"):
+        series = _parquet_column(path, column)
+    elif kind in (".arrow", ".feather", ".ipc"):
+        series = _arrow_column(path, column)
+    else:
         raise InputError(f'found "{path.suffix}"; expected .npy, .parquet, .arrow, .feather or .csv', where=str(path))
-    import polars
-
-    try:
-        if kind in (".parquet", ".pq"):
-            lazy = polars.scan_parquet(path)
-        elif kind == ".csv":
-            lazy = polars.scan_csv(path)
-        else:
-            lazy = polars.scan_ipc(path)
-        names = lazy.collect_schema().names()
-        if not names or (column and column not in names):
-            raise unknown("column", column, names, where=str(path))
-        series = lazy.select(polars.col(column or names[0])).collect().to_series()
-    except (polars.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"found a file that cannot be read ({str(error).splitlines()[0]}); expected a table", where=str(path)) from None
     if series.null_count():
         raise InputError(f'column "{series.name}": found {series.null_count()} missing values; expected none', where=str(path))
     return as_keys(series.to_numpy(), where=f'{path}: column "{series.name}"')
 
 
-def _npy(path: Path) -> np.ndarray:
+def _named(column: str, names: Sequence[str], path: Path) -> str:
+    if not names or (column and column not in names):
+        raise unknown("column", column, names, where=str(path))
+    return column or names[0]
+
+
+def _csv_column(path: Path, column: str) -> np.ndarray:
+    """Reads a column of integers, or else of floats."""
+    names = column_names(path)
+    name = _named(column, names, path)
+    if len(names) == 1:
+        _refuse_blank_lines(path)
     try:
-        # Mapped, so that a header that promises more than the file has is an error and not an allocation.
-        found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"found a file that cannot be read ({reason}); expected a .npy array", where=str(path)) from None
-    return np.asarray(as_keys(found, where=str(path)))
+        return as_keys(read_table(path, [Column(name, "int")], row_limit=MOST_ROWS)[name], where=str(path))
+    except InputError:
+        return as_keys(read_table(path, [Column(name, "float")], row_limit=MOST_ROWS)[name], where=str(path))
+
+
+def _refuse_blank_lines(path: Path) -> None:
+    """A blank line would be a missing key in a file of one column, and the rows behind it would be numbered wrongly."""
+    for block, first in line_blocks(path, limit=None):
+        at = -1 if not block.startswith((b"\n", b"\r\n")) else 0
+        for blank in (b"\n\n", b"\n\r\n"):
+            at = max(at, block.find(blank) + 1) if blank in block else at
+        if at >= 0:
+            raise InputError("found a blank line; expected a key", where=f"{path}:{first + block[:at].count(10)}")
+
+
+def _parquet_column(path: Path, column: str) -> pl.Series:
+    import polars as pl
+
+    with open_file(path, limit=None, unpack=False) as file:
+        rows, names = check_parquet(file, str(path), (), None)
+        name = _named(column, names, path)
+        if rows > MOST_ROWS:
+            raise InputError(f"found {rows:,} rows; expected at most {MOST_ROWS:,}", where=str(path))
+        check_parquet(file, str(path), (name,), 8 * MOST_ROWS)
+        return pl.concat([frame for _, frame in read_parquet(file, str(path), [name], rows)]).to_series()
+
+
+def _arrow_column(path: Path, column: str) -> pl.Series:
+    import polars as pl
+
+    check_readable(path)
+    try:
+        lazy = pl.scan_ipc(path)
+        return lazy.select(_named(column, lazy.collect_schema().names(), path)).collect().to_series()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"found a file that cannot be read ({one_line(str(error), 120)}); expected a table", where=str(path)) from None
 
 
 def own_work(keys: np.ndarray, values: np.ndarray | None, queries: np.ndarray) -> Work:
@@ -171,19 +214,21 @@ def own_queries(keys: np.ndarray, miss: float, count: int, rng: np.random.Genera
     absent = round(miss * count)
     hits = keys[rng.integers(0, len(keys), count - absent)]
     known, misses = np.sort(keys), keys[:0]
-    for _ in range(64):
-        short = absent - len(misses)
-        if short <= 0:
-            break
-        drawn = keys[rng.integers(0, len(keys), 2 * short + 64)]
+
+    def drawn(many: int) -> np.ndarray:
+        found = keys[rng.integers(0, len(keys), many)]
         if keys.dtype.kind == "f":
-            drawn = (drawn + rng.random(len(drawn)).astype(keys.dtype)).astype(keys.dtype)
+            found = (found + rng.random(many).astype(keys.dtype)).astype(keys.dtype)
         else:
-            drawn = drawn + rng.integers(1, 1 << 20, len(drawn)).astype(keys.dtype)
-        at = np.clip(np.searchsorted(known, drawn), 0, len(known) - 1)
-        misses = np.concatenate([misses, drawn[(known[at] != drawn) & (drawn == drawn)]])[:absent]
-    if len(misses) < absent:
+            found = found + rng.integers(1, 1 << 20, many).astype(keys.dtype)
+        at = np.clip(np.searchsorted(known, found), 0, len(known) - 1)
+        return found[(known[at] != found) & (found == found)]
+
+    # One draw tells whether enough values are no keys; where they are rare, all that follow would be in vain.
+    if absent and len(drawn(TRIAL)) < TRIAL // 128:
         raise InputError("found hardly any value that is not a key; expected --miss 0, or a file of queries", where="--miss")
+    while len(misses) < absent:
+        misses = np.concatenate([misses, drawn(2 * (absent - len(misses)) + 64)])[:absent]
     asked = np.concatenate([hits, misses])
     rng.shuffle(asked)
     return asked

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .workload import Work
 
 _ON = (Kind("claim"),)
+_STANDS_IN = "one simulated device with constants of the right order of magnitude stands in for the paper's cluster"
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,16 @@ class Mdsec(MetadataEngine):
     claims = (
         Claim("ops_per_s", over="ext4", by=Gain(percent=(258, None)), on=_ON, honest=(150, None), part=50,
               says="258 % more operations per second than ext4", source="abstract; 25 nodes",
-              why="one device with order-of-magnitude constants stands in, so 2.5 times counts as held and 1.5 times in part"),
+              why=f"{_STANDS_IN}, so 2.5 times counts as held and 1.5 times in part"),
         Claim("ops_per_s", over="nova", by=Gain(percent=(53, None)), on=_ON, honest=(25, None), part=10,
               says="53 % more operations per second than NOVA", source="abstract; 25 nodes",
-              why="one device with order-of-magnitude constants stands in, so 1.25 times counts as held and 1.1 times in part"),
+              why=f"{_STANDS_IN}, so 1.25 times counts as held and 1.1 times in part"),
         Claim("latency_us", over="ext4", by=Gain(percent=(46, None)), on=_ON, honest=(30, None), part=15,
-              says="46 % lower latency than ext4", source="abstract; 25 nodes", why="as above, so 30 % lower counts as held"),
+              says="46 % lower latency than ext4", source="abstract; 25 nodes",
+              why=f"{_STANDS_IN}, so 30 % lower counts as held and 15 % in part"),
         Claim("latency_us", over="nova", by=Gain(percent=(11, None)), on=_ON, honest=(5, None), part=2,
-              says="11 % lower latency than NOVA", source="abstract; 25 nodes", why="as above, so 5 % lower counts as held"),
+              says="11 % lower latency than NOVA", source="abstract; 25 nodes",
+              why=f"{_STANDS_IN}, so 5 % lower counts as held and 2 % in part"),
     )  # fmt: skip
 
     def start(self, work: Work, cache_bytes: int, *, granule: int = 4096) -> MdsecEngine:
@@ -77,7 +80,7 @@ def new_layout(group: int, *, groups: int, ids: int, directories: int, handlers:
     m[g.TINY_MOST], m[g.CHAIN], m[g.EXTENT] = min(tiny, slots), chain, extent
     return g.Layout(
         b, b.view(np.uint64), b.view(np.uint32), np.full(ids, -1, np.int64), np.full(ids, -1, np.int32),
-        np.zeros((directories, g.COLUMNS), np.int64), np.zeros((1 << 19) + 4 * groups, np.int64), np.zeros(groups * slots, np.uint32),
+        np.zeros((directories, g.COLUMNS), np.int64), np.zeros((1 << 19) + 8 * groups, np.int64), np.zeros(groups * slots, np.uint32),
         np.zeros(groups, np.int32), m, np.zeros((4, 7), np.int64),
     )  # fmt: skip
 

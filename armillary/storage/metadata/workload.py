@@ -11,6 +11,7 @@ always exists.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -50,11 +51,11 @@ class Work:
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """uint64: the hash of each name."""
+        """uint64: the hash of each name, under the key 0, so that simulated values can be repeated."""
         from .record_groups.records import hash_names
 
         out = np.zeros(len(self.offsets) - 1, np.uint64)
-        hash_names(self.text, self.offsets, out)
+        hash_names(self.text, self.offsets, 0, 0, out)
         return out
 
     @cached_property
@@ -109,7 +110,8 @@ class WorkBuilder:
 
     def __init__(self, clients: int = CLIENTS) -> None:
         self.clients = clients
-        self._ops: list[tuple[int, ...]] = []
+        #: Eight numbers for each operation.
+        self._ops = array("q")
         self._names: dict[bytes, int] = {b"": 0}
         self._attributes: list[tuple[int, ...]] = [(0o644, 0, 0, 0, 0, 0, 0)]
         self._tree: dict[tuple[int, bytes], int] = {}
@@ -162,12 +164,16 @@ class WorkBuilder:
         if kind in (CREATE, MKDIR, SETATTR):
             row = len(self._attributes)
             self._attributes.append((mode, uid, gid, size, mtime, mtime, mtime))
-        self._ops.append((kind, directory, self._number(name), number, second, self._number(name2), client % self.clients, row))
+        self._ops.extend((kind, directory, self._number(name), number, second, self._number(name2), client % self.clients, row))
         return number
+
+    def __len__(self) -> int:
+        """Returns the number of operations so far."""
+        return len(self._ops) // 8
 
     def load_ends(self) -> None:
         """Ends the part that builds the tree; what follows is timed."""
-        self.loaded = len(self._ops)
+        self.loaded = len(self)
 
     def expected(self) -> dict[tuple[int, bytes], int]:
         """Returns (directory, name) → object after all operations."""
@@ -204,12 +210,12 @@ def numbered_names(count: int, stem: bytes = b"file.") -> tuple[np.ndarray, np.n
     return np.append(table.reshape(-1), np.uint8(0)), np.concatenate([[0], np.arange(count + 1) * (len(stem) + 8)])
 
 
-def generate(name: str, rng: np.random.Generator, files: int, ops: int) -> Work:
-    """Draws a built-in piece of work of about `files` files and `ops` timed operations."""
+def generate(name: str, rng: np.random.Generator, files: int, ops: int, **shape: int) -> Work:
+    """Draws a built-in piece of work of about `files` files and `ops` timed operations; `shape` goes to the work's own function."""
     makers = {"mdtest": mdtest, "loader": loader, "checkpoint": checkpoint, "mixed": mixed}
     if name not in makers:
         raise unknown("work", name, makers)
-    return makers[name](rng, files, ops)
+    return makers[name](rng, files, ops, **shape)  # type: ignore[operator]
 
 
 def mdtest(rng: np.random.Generator, files: int, ops: int = 0, *, depth: int = 4, branch: int = 8) -> Work:
@@ -248,9 +254,9 @@ def mdtest(rng: np.random.Generator, files: int, ops: int = 0, *, depth: int = 4
     return _work([load, create, stat, listing, unlink], len(load), next_id + files, rng, b"file.mdtest.")
 
 
-def loader(rng: np.random.Generator, files: int, ops: int) -> Work:
-    """Draws the work of an image loader, which lists directories of up to 1281 files and then opens files in shuffled epochs."""
-    per = min(1281, max(20, files // 50))
+def loader(rng: np.random.Generator, files: int, ops: int, *, most: int = 1281) -> Work:
+    """Draws the work of an image loader, which lists directories of up to `most` files and then opens files in shuffled epochs."""
+    per = min(most, max(20, files // 50))
     count = max(1, files // per)
     directories = ROOT + 1 + np.arange(count)
     numbers = ROOT + 1 + count + np.arange(count * per)
@@ -292,12 +298,12 @@ def checkpoint(rng: np.random.Generator, files: int, ops: int) -> Work:
     return _work([base.ops, *parts], len(base.ops), number + writers * each * rounds, rng, b"ckpt.shard.")
 
 
-def mixed(rng: np.random.Generator, files: int, ops: int) -> Work:
+def mixed(rng: np.random.Generator, files: int, ops: int, *, median: int = 40) -> Work:
     """Draws the mixture of a shared file system; directories are popular by Zipf 0.9, files within a directory by Zipf 0.6.
 
-    Directories hold a log-normal number of files (median 40) below 32 top directories, and the tree was made in random order.
+    Directories hold a log-normal number of files with this median below 32 top directories, and the tree was made in random order.
     """
-    sizes = np.maximum(1, rng.lognormal(np.log(40), 1.0, max(4, files // 60))).astype(np.int64)
+    sizes = np.maximum(1, rng.lognormal(np.log(median), 1.0, max(4, files * 2 // (3 * median)))).astype(np.int64)
     sizes = np.maximum(1, sizes * files // sizes.sum())
     count, tops = len(sizes), min(32, max(1, len(sizes) // 4))
     top = ROOT + 1 + np.arange(tops)
@@ -311,6 +317,18 @@ def mixed(rng: np.random.Generator, files: int, ops: int) -> Work:
     loaded = np.concatenate(load)
     if not ops:
         return _work([loaded], len(loaded), int(numbers[-1]) + 1, rng, b"file.")
+    out, end = mixture(rng, ops, directories, sizes, numbers, int(numbers[-1]) + 1)
+    return _work([loaded, out], len(loaded), end, rng, b"file.")
+
+
+def mixture(rng: np.random.Generator, ops: int, directories: np.ndarray, sizes: np.ndarray, numbers: np.ndarray, fresh: int
+            ) -> tuple[np.ndarray, int]:  # fmt: skip
+    """Draws `ops` operations of the mixture on a tree; returns their rows, without clients and attributes, and the next free number.
+
+    `numbers` are the files of all directories, directory by directory, of which `sizes[d]` lie in `directories[d]`. An object's name has
+    the object's number; new objects and new names are numbered from `fresh` on.
+    """
+    count = len(directories)
     popularity = (1 + np.arange(count)) ** -0.9
     chosen = rng.permutation(count)[workloads.draw(rng, np.cumsum(popularity) / popularity.sum(), ops, side="left")]
     kinds = rng.choice(np.array(MIXED_KINDS), size=ops, p=SHARES)
@@ -321,8 +339,8 @@ def mixed(rng: np.random.Generator, files: int, ops: int) -> Work:
     for i in range(count):
         alive[slots[i] : slots[i] + sizes[i]] = numbers[starts[i] : starts[i] + sizes[i]]
     out = np.zeros((ops, 8), np.int64)
-    end = _mix(kinds, chosen, rng.random(ops), directories, slots, sizes.copy(), alive, int(numbers[-1]) + 1, out)
-    return _work([loaded, out], len(loaded), int(end), rng, b"file.")
+    end = _mix(kinds, chosen, rng.random(ops), directories, slots, sizes.copy(), alive, fresh, out)
+    return out, int(end)
 
 
 @loop

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from armillary.arena import Arena, Case, Constant, Metric, parameter
+from armillary.arena import Arena, Case, Constant, Metric, Result, parameter
+from armillary.wording import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +59,9 @@ synchronization = Arena(
     papers={"transactional-link": "sync-semantics"},
     baseline="lww-cloud",
     tradeoff=("traffic_bytes", "lost_updates"),
+    # The counts are simulated, and cases differ far more than two draws of one.
+    repeats=2,
+    telling=("pair", "team", "laptop", "skewed-clocks", "flapping", "lossy", "git-tree"),
     constants=(
         Constant("delay", "exponential, mean 0.05 s one way, at least a tenth of it", "s", "ours"),
         Constant("message", "32 B header, 64 B per record, 12 B per counter, 16 B per id", "", "ours"),
@@ -65,16 +70,22 @@ synchronization = Arena(
 )  # fmt: skip
 
 #: The cases in which somebody is cut off while others work.
-_PARTITIONED = {"pair", "laptop", "long-offline", "skewed-clocks", "flapping", "rename-storm", "evicting", "year"}
+_PARTITIONED = {
+    "pair", "laptop", "long-offline", "skewed-clocks", "flapping", "flapping-slowly", "rename-storm", "evicting", "year",
+}  # fmt: skip
+#: The cases whose network fails in the ways that the paper blames for silent divergence, and people at work over a sound one.
+_UNRELIABLE = {"flapping", "flapping-slowly", "long-offline", "lossy", "very-lossy"}
+_TEAMS = {"team", "team-of-3", "team-of-8", "team-of-days"}
 
 
 @synchronization.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Yields eleven kinds of people, networks and clocks."""
+    """Yields eleven kinds of people, networks and clocks, and further teams and bad networks."""
     from .workload import CASES, EDITS, YEARS
 
     for name in CASES:
-        kinds = {name, *(("partition",) if name in _PARTITIONED else ())}
+        tags = (("partition", _PARTITIONED), ("unreliable", _UNRELIABLE), ("team", _TEAMS))
+        kinds = {name, *(tag for tag, names in tags if name in names)}
         replicas, edits = YEARS[scale] if name == "year" else (3, EDITS[scale])
         yield Case(name, _generate, {"edits": edits, "replicas": replicas}, frozenset(kinds))
 
@@ -119,6 +130,29 @@ def run(technique: SyncProtocol, case: Case) -> dict[str, float]:
     from .world.simulation import simulate
 
     return dict(simulate(case.workload, technique).counts)
+
+
+@synchronization.answer
+def answer(result: Result) -> str:
+    """Says who loses work, and what the others cost."""
+    lost = {name: sum(result.medians(name, "lost_updates").values()) for name in result.techniques if result.medians(name, "lost_updates")}
+    if not lost:
+        return "Nothing was run to the end."
+    cases = counted(len(result.cases), "case")
+    losers = [f"{name} ({counted(round(many), 'update')})" for name, many in lost.items() if many]
+    safe = [name for name, many in lost.items() if not many]
+    verb = "loses" if len(losers) == 1 else "lose"
+    said = f"On {cases}, {listed(losers)} {verb} work" if losers else f"No protocol loses work on {cases}"
+    if not safe:
+        return f"{said}; none of those that were run is safe."
+    delays = {name: [delay for delay in result.medians(name, "visible_delay_s").values() if delay > 0] for name in safe}
+    means = {name: math.exp(sum(map(math.log, d)) / len(d)) for name, d in delays.items() if d}
+    whole = [name for name in safe if not sum(result.medians(name, "torn_groups").values())]
+    if len(means) > 1:
+        soonest = min(means, key=lambda name: means[name])
+        equal = [name for name in means if means[name] <= 1.05 * means[soonest]]
+        said += f"; of those that do not, {listed(equal)} {'shows' if len(equal) == 1 else 'show'} changes soonest ({means[soonest]:.2g} s)"
+    return said + (f", and {listed(whole)} never {'shows' if len(whole) == 1 else 'show'} part of a group." if whole else ".")
 
 
 def _generate(case: Case, rng: np.random.Generator) -> Schedule:

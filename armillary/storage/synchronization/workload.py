@@ -161,7 +161,10 @@ EDITS = {"tiny": 120, "small": 600, "large": 2000}
 YEARS = {"tiny": (2, 400), "small": (3, 10_000), "large": (10, 1_000_000)}
 CASES = (
     "pair", "team", "laptop", "long-offline", "skewed-clocks", "flapping", "lossy", "git-tree", "rename-storm", "evicting", "year",
+    "team-of-3", "team-of-8", "team-of-days", "flapping-slowly", "very-lossy",
 )  # fmt: skip
+#: People of the other teams, and their mean think time in seconds.
+TEAMS = {"team-of-3": (3, 60.0), "team-of-8": (8, 60.0), "team-of-days": (5, 3600.0)}
 
 
 def generate(name: str, rng: np.random.Generator, edits: int, replicas: int = 3) -> Schedule:
@@ -177,6 +180,9 @@ def generate(name: str, rng: np.random.Generator, edits: int, replicas: int = 3)
         return _schedule(habits, rng, tuple(Outage(f * span, (f + 0.15) * span, "r0") for f in (0.2, 0.6)))
     if name == "team":
         return _schedule(Habits(5, edits, files, bursts=True), rng)
+    if name in TEAMS:
+        people, think_s = TEAMS[name]
+        return _schedule(Habits(people, edits, files, think_s=think_s, bursts=name != "team-of-days"), rng)
     if name in ("laptop", "evicting"):
         habits = replace(three, think_s=3 * DAY * 3 / edits)
         nights = _days(3, 9 * HOUR, 8 * HOUR)
@@ -192,8 +198,11 @@ def generate(name: str, rng: np.random.Generator, edits: int, replicas: int = 3)
         return replace(_schedule(three, rng, (Outage(0.3 * span, 0.5 * span, "r1"),)), clocks=clocks)
     if name == "flapping":
         return _schedule(replace(three, think_s=6.0), rng, _flaps(rng, 2.0 * edits + 100.0))
-    if name == "lossy":
-        return replace(_schedule(three, rng), loss=0.10, duplication=0.05)
+    if name == "flapping-slowly":
+        return _schedule(replace(three, think_s=60.0), rng, _flaps(rng, 20.0 * edits + 100.0, 30.0))
+    if name in ("lossy", "very-lossy"):
+        loss, duplication = (0.10, 0.05) if name == "lossy" else (0.30, 0.15)
+        return replace(_schedule(three, rng), loss=loss, duplication=duplication)
     if name == "rename-storm":
         span = edits * three.think_s / 3
         storm = replace(three, shares=(0.30, 0.08, 0.05, 0.55, 0.02))
@@ -213,10 +222,10 @@ def _schedule(habits: Habits, rng: np.random.Generator, outages: tuple[Outage, .
     return Schedule(users.names, users.operations(), outages, seed=int(rng.integers(1 << 31)))
 
 
-def _flaps(rng: np.random.Generator, span: float) -> tuple[Outage, ...]:
-    out, t = [], float(rng.exponential(2.0))
+def _flaps(rng: np.random.Generator, span: float, mean_s: float = 2.0) -> tuple[Outage, ...]:
+    out, t = [], float(rng.exponential(mean_s))
     while t < span:
-        down = 0.01 + float(rng.exponential(2.0))
+        down = 0.01 + float(rng.exponential(mean_s))
         out.append(Outage(t, t + down, "r0"))
-        t += down + 0.01 + float(rng.exponential(2.0))
+        t += down + 0.01 + float(rng.exponential(mean_s))
     return tuple(out)

@@ -289,7 +289,7 @@ def changed_is_refused(
 
 @pytest.mark.parametrize(
     ("header", "said"),
-    [({"magic": "something"}, "no header of a saved map"), ({"version": 2}, "found version 2"), ({"keys": "object"}, "expected one of"),
+    [({"magic": "something"}, "no header of a saved map"), ({"version": 3}, "found version 3"), ({"keys": "object"}, "expected one of"),
      ({"values": "complex128"}, "expected one of"), ({"buckets": 10**9}, "elements"), *(({"buckets": b}, "buckets") for b in (2**40, 5.5, True)),
      ({"load": 7}, "load"), ({"primary": None}, "primary"), ({"sides": [1, 2]}, "sides"), ({"extra": {"a": "b"}}, "extra"), ({"rows": -1}, "rows")],
 )  # fmt: skip

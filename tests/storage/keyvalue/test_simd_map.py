@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scipy.stats import poisson
 
 from armillary.errors import InputError
-from armillary.storage.keyvalue import SimdMap
+from armillary.storage.keyvalue import SimdMap, distinct_keys
 from armillary.storage.keyvalue.tables import buckets as kernels
-from armillary.storage.keyvalue.tables.buckets import STASH
+from armillary.storage.keyvalue.tables.buckets import STASH, STASH_LANES, stash_lanes
 from armillary.storage.keyvalue.tables.keys import KEY_TYPES, bits_of
 
 RNG = np.random.default_rng(11)
@@ -289,3 +291,62 @@ def test_bad_input_is_one_line(make: Any, said: str) -> None:
         make()
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_stash_grows_with_the_table() -> None:
+    assert [stash_lanes(slots) for slots in (8, 262_144, 262_145, 10_000_000)] == [64, 64, 128, 2496]
+
+
+@pytest.mark.slow
+def test_a_table_of_millions_of_wide_keys_keeps_its_load() -> None:
+    """With a stash of 64 it outgrew its load above five million keys: 22.5 bytes per key and a fill of 0.53."""
+    keys = distinct_keys("uniform", "uint64", 8_000_000, np.random.default_rng(0))
+    index = SimdMap(keys, np.arange(len(keys), dtype=np.uint32), unique=True)
+    assert 64 < index.stashed <= index.failures
+    assert index.fill == pytest.approx(0.8, abs=0.001)
+    assert index.nbytes / len(keys) < 15.1
+    assert index.contains_many(keys).all()
+    assert not index.contains_many(distinct_keys("uniform", "uint64", 9_000_000, np.random.default_rng(0))[8_000_000:]).any()
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_the_stash_is_a_table_of_its_own(dtype: type) -> None:
+    """One hash and few buckets, so that hundreds of keys overflow; they are found, overwritten and deleted in the stash."""
+    keys = distinct_keys("uniform", np.dtype(dtype).name, 300_000, np.random.default_rng(1))
+    index = SimdMap(keys[:1], np.zeros(1, np.int32), layout="one-hash")
+    index._allocate(int(len(keys) / (0.55 * 64 / keys.itemsize)))
+    index._insert(keys, np.arange(len(keys), dtype=np.uint32), unique=True)
+    assert index.stashed > 10
+    assert np.array_equal(index.get_many(keys)[0], np.arange(len(keys)))
+    start = len(index._keys) - int(index._state[STASH_LANES])
+    held = index._keys[start:]
+    stashed = held[held < np.iinfo(dtype).max - 1]
+    assert len(stashed) == index.stashed
+    index.insert_many(stashed, np.full(len(stashed), -5, np.int32))
+    assert (index.get_many(stashed)[0] == -5).all()
+    gone = stashed[::2]
+    assert index.delete_many(gone).all()
+    assert not index.contains_many(gone).any()
+    assert index.contains_many(stashed[1::2]).all()
+    index.insert_many(gone, np.full(len(gone), 3, np.int32))
+    assert (index.get_many(gone)[0] == 3).all()
+    assert len(index) == len(keys)
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """Its stash has 64 lanes that are searched from the first on; the keys get their places in the new one."""
+    keys = distinct_keys("uniform", "uint32", 5000, np.random.default_rng(2))
+    index = SimdMap(keys, load=0.9)
+    extra = distinct_keys("uniform", "uint32", 5040, np.random.default_rng(2))[5000:]
+    slots = len(index._keys) - 64
+    index._keys[slots : slots + 40] = extra
+    index._values[slots : slots + 40] = np.arange(40)
+    index.save(tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as found:
+        arrays = dict(found)
+    header = json.loads(arrays["header"].tobytes()) | {"version": 1}
+    np.savez(tmp_path / "old.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), keys=arrays["keys"], values=arrays["values"])
+    old = SimdMap.load(tmp_path / "old.npz")
+    assert len(old) == 5040
+    assert np.array_equal(old.get_many(extra)[0], np.arange(40))
+    assert np.array_equal(old.get_many(keys)[0], np.arange(5000))

@@ -118,10 +118,10 @@ def test_equal_fingerprints_are_told_apart():
     candidates = [b"%07d" % i for i in range(1_290_000)]
     text = np.frombuffer(bytearray(b"".join(candidates)), np.uint8)
     hashes = np.zeros(len(candidates), np.uint64)
-    hash_names(text, np.arange(len(candidates) + 1) * 7, hashes)
+    hash_names(text, np.arange(len(candidates) + 1) * 7, 0, 0, hashes)
     names = [candidates[i] for i in np.flatnonzero((hashes & np.uint64(255)) == 0x5A)[:5000]]
     assert len(names) == 5000
-    assert int(name_hash(text, 0, 7)) == int(hashes[0])
+    assert int(name_hash(text, 0, 7, 0, 0)) == int(hashes[0])
     engine, folder = _holding(names)
     assert engine.layout.dirs[engine.layout.row[folder], DEPTH] >= 4
 

@@ -26,7 +26,7 @@ SHARES = {CREATE: 0.4, MKDIR: 0.05, UNLINK: 0.2, RMDIR: 0.02, RENAME: 0.13, SETA
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 1500))
 def test_the_bytes_hold_the_tree(name, seed, steps):
     builder, directories, rng = WorkBuilder(), [1], np.random.default_rng(seed)
-    while len(builder._ops) < steps:
+    while len(builder) < steps:
         add_random(builder, directories, rng, NAMES, SHARES)
     work = builder.build()
     sizes = {op[3]: int(work.attributes[op[7], SIZE]) for op in work.ops.tolist() if op[0] in (CREATE, MKDIR, SETATTR)}
@@ -227,6 +227,7 @@ def test_mdtest_descriptions(tmp_path):
     path.write_text("mdtest -I 10 -z 2 -b 3")
     work = read_work(path)
     assert len(work.directories) == 1 + 3 + 9
+    assert not np.array_equal(work.ops, read_work(path, seed=1).ops)
     assert (work.ops[:, 0] == CREATE).sum() == 120
     wrong = {"mdtest -q 3": "unknown option", "mdtest -n": "whole number", "mdtest -n 0": "items", "-I 9 -z 20 -b 9": "directories"}
     for text, message in wrong.items():
@@ -244,3 +245,32 @@ def test_a_folder_is_read(tmp_path):
     assert 0 < outcome.values["ops_per_s"] < 20e6
     with pytest.raises(InputError, match="--cache: found 0"):
         metadata.from_file(tmp_path / "t", {"cache": "0"})
+
+
+def test_repeats_on_a_tree_meet_other_operations(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / "t" / folder).mkdir(parents=True)
+        for i in range(20):
+            (tmp_path / "t" / folder / f"file{i}").write_text("")
+    case = metadata.from_file(tmp_path / "t", {"ops": "2000"})[0]
+    assert {"stats", "lists", "creates"} <= case.kinds
+    works = [case.at(0, repeat).workload for repeat in (0, 0, 1)]
+    assert np.array_equal(works[0].ops, works[1].ops)
+    assert not np.array_equal(works[0].ops, works[2].ops)
+    for name in ENGINES:
+        engine = metadata.make(name).start(works[2], 1 << 16)
+        engine.do(0, len(works[2].ops))
+        assert not engine.status.any()
+    # Some files were renamed or created, and the names are those of the tree otherwise.
+    assert all(name.startswith((b"file", b"new.")) for _, name in engine.tree() if name not in (b"a", b"b"))
+
+
+def test_listings_in_the_warm_up_are_counted_where_no_others_are(tmp_path):
+    """A loader lists its directories first, so all of its listings lie in the first tenth."""
+    work = generate("loader", np.random.default_rng(0), 2000, 6000)
+    engine = metadata.make("mdsec").start(work, 1 << 16)
+    engine.load()
+    found = simulate(engine, work, device().sized(1 << 16), handlers=16)
+    assert not (found.kind == READDIRPLUS).any()
+    assert found.mean_latency_us((READDIRPLUS,)) > 10
+    assert np.isnan(found.mean_latency_us((MKDIR,)))

@@ -356,3 +356,13 @@ def test_in_a_ring_a_delete_is_kept_for_those_one_cannot_ask() -> None:
         heads[ring] = [len(node.store.heads) for node in outcome.nodes.values()]  # type: ignore[attr-defined]
     assert heads[False] == [3] * 4
     assert heads[True] == [4] * 4
+
+
+@pytest.mark.parametrize("protocol", [LwwCloud(), *CAREFUL], ids=name_of)
+@pytest.mark.parametrize("gone", [Operation(600, "B", "delete", "f"), Operation(600, "B", "rename", "f", "g")], ids=["delete", "rename"])
+def test_a_write_in_view_of_a_delete_is_not_concurrent_with_what_was_deleted(protocol: SyncProtocol, gone: Operation) -> None:
+    """Not every protocol keeps its deletes, but the user saw that the file had gone."""
+    history = schedule(Operation(1, "A", "write", "f"), gone, Operation(1200, "C", "write", "f"), replicas="ABC")
+    assert simulate(history, protocol).counts["concurrent_pairs"] == 0
+    apart = schedule(*history.operations, replicas="ABC", outages=(Outage(0.5, 1300, "C"),))
+    assert simulate(apart, protocol).counts["concurrent_pairs"] >= 1

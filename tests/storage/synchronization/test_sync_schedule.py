@@ -17,8 +17,8 @@ W = Operation(1, "A", "write", "f")
 @pytest.mark.parametrize(
     ("ops", "world", "says"),
     [
-        ([Operation(5, "A", "write", "f"), W], {}, "schedule:2: t: found 1 after 5"),
-        ([Operation(float("nan"), "A", "write", "f")], {}, "schedule:1: t: found nan"),
+        ([Operation(5, "A", "write", "f"), W], {}, "schedule: operation 2: t: found 1 after 5"),
+        ([Operation(float("nan"), "A", "write", "f")], {}, "schedule: operation 1: t: found nan"),
         ([Operation(1, "Z", "write", "f")], {}, 'unknown replica "Z"'),
         ([Operation(1, "A", "wirte", "f")], {}, 'did you mean "write"'),
         ([Operation(1, "A", "begin", group="g")], {}, "begin and no end"),
@@ -81,3 +81,15 @@ def test_a_content_gives_its_size_and_a_size_beside_it_must_agree(tmp_path: Path
     )
     lines.write_text(f"{first}\n{second}")
     assert read_schedule(lines).operations[0].size == 3
+
+
+def test_a_fault_of_a_file_names_its_line(tmp_path):
+    """The header is line 1, so the second operation stands in line 3."""
+    path = tmp_path / "s.csv"
+    path.write_text("t,replica,op,path\n0,A,write,a\n1,B,write,../b\n")
+    with pytest.raises(InputError, match=r"s\.csv:3: path"):
+        read_schedule(path)
+    lines = tmp_path / "s.jsonl"
+    lines.write_text('{"t": 0, "replica": "A", "op": "write", "path": "a"}\n\n{"t": 1, "replica": "B", "op": "end", "path": "", "group": "x"}\n')
+    with pytest.raises(InputError, match=r"s\.jsonl:3: end of group"):
+        read_schedule(lines)

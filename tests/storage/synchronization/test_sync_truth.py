@@ -21,6 +21,7 @@ class BruteForce:
         self.acts = {n: act.operation for n, act in truth.acts.items()}
         self.past: dict[int, int] = {}
         self.direct: dict[int, int] = {}
+        self.aware = {n: sum(1 << o for o in known) for n, known in truth.aware.items()}
         for n, direct in truth.direct.items():
             self.direct[n] = sum(1 << o for o in direct)
             self.past[n] = 0
@@ -61,7 +62,8 @@ class BruteForce:
             for b in ends[i + 1 :]:
                 x, y = self.acts[a], self.acts[b]
                 common = self.direct[a] & self.direct[b] or (self.direct[a] == self.direct[b] == 0 and x.path == y.path)
-                found += bool(common) and x.replica != y.replica and not self.before(a, b) and not self.before(b, a)
+                knew = any(k == a or self.before(a, k) for k in self.acts if self.aware.get(b, 0) >> k & 1)
+                found += bool(common) and x.replica != y.replica and not self.before(a, b) and not self.before(b, a) and not knew
         return found
 
 

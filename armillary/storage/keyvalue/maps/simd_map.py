@@ -21,7 +21,7 @@ import numpy as np
 from armillary.errors import InputError, unknown
 
 from ..tables import buckets as kernels
-from ..tables.buckets import BLOCK, FAILURES, LIVE, SIDE, STASH, STASHED, TOMBS
+from ..tables.buckets import BLOCK, FAILURES, LIVE, SIDE, STASH_LANES, STASHED, STATE, TOMBS, stash_lanes
 from ..tables.keys import aligned, as_bits, as_keys, as_values, bits_of, empty_of, keys_of, row_numbers
 from ..tables.layout import MOST_BUCKETS, LayoutName, buckets_in, layout_of
 from ..tables.probe import LINE
@@ -42,7 +42,8 @@ class SimdMap:
     fail more rarely, but a miss reads all three lines. `unique=True` promises that no key comes twice, and builds faster. `threads`
     splits the build and every batch; None takes all processors that this process may use.
 
-    Life: it is built, answers, takes insertions and deletions, grows by half when the stash of 64 keys is full, and never shrinks.
+    Life: it is built, answers, takes insertions and deletions, grows by half when the stash (of 64 keys, or one for every 4096 slots) is
+    full, and never shrinks.
     """
 
     def __init__(
@@ -84,10 +85,12 @@ class SimdMap:
         width = np.dtype(f"u{self.key_dtype.itemsize}")
         self._buckets = buckets
         self._layout = layout_of(self.layout_name, buckets, self.primary)
-        slots = buckets_in(self._layout) * (LINE // width.itemsize) + STASH
-        self._keys = aligned(slots, width, empty_of(width))
-        self._values = aligned(slots + 2, f"u{self.value_dtype.itemsize}")
-        self._state = np.zeros(SIDE + 2, np.int64)
+        slots = buckets_in(self._layout) * (LINE // width.itemsize)
+        stash = stash_lanes(slots)
+        self._keys = aligned(slots + stash, width, empty_of(width))
+        self._values = aligned(slots + stash + 2, f"u{self.value_dtype.itemsize}")
+        self._state = np.zeros(STATE, np.int64)
+        self._state[STASH_LANES] = stash
 
     @property
     def _early(self) -> bool:
@@ -116,7 +119,7 @@ class SimdMap:
     @property
     def capacity(self) -> int:
         """Slots in buckets, without the stash."""
-        return len(self._keys) - STASH
+        return len(self._keys) - int(self._state[STASH_LANES])
 
     @property
     def fill(self) -> float:
@@ -137,7 +140,7 @@ class SimdMap:
         def look(part: slice) -> None:
             kernels.get_many(
                 self._keys, self._values, self._layout, self._state, self._early, bits[part], other, as_bits(out)[part], found[part],
-                np.empty((2, BLOCK), np.int64),
+                np.empty((4, BLOCK), np.int64),
             )  # fmt: skip
 
         self._split(len(bits), look)
@@ -149,7 +152,7 @@ class SimdMap:
         found = np.empty(len(bits), np.bool_)
 
         def look(part: slice) -> None:
-            scratch = np.empty((2, BLOCK), np.int64)
+            scratch = np.empty((4, BLOCK), np.int64)
             kernels.contains_many(self._keys, self._layout, self._state, self._early, bits[part], found[part], scratch)
 
         self._split(len(bits), look)

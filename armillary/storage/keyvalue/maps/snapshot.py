@@ -19,7 +19,7 @@ import numpy as np
 
 from armillary.errors import InputError
 
-from ..tables.buckets import FAILURES, LIVE, SIDE, STASH, STASHED, TOMBS
+from ..tables.buckets import FAILURES, LIVE, SIDE, STASH, STASH_LANES, STASHED, TOMBS, stash_lanes
 from ..tables.keys import KEY_TYPES, aligned, empty_of
 from ..tables.layout import MOST_BUCKETS, LayoutName, buckets_in, layout_of
 from ..tables.probe import LINE
@@ -27,7 +27,8 @@ from ..tables.probe import LINE
 if TYPE_CHECKING:
     from .simd_map import SimdMap
 
-MAGIC, VERSION = "armillary simd map", 1
+#: In version 1 the stash had 64 lanes at any size, and keys lay anywhere in it.
+MAGIC, VERSION = "armillary simd map", 2
 VALUE_TYPES = KEY_TYPES
 MOST_HEADER = 1 << 16
 
@@ -85,7 +86,9 @@ def _from(archive: zipfile.ZipFile, path: Path) -> tuple[SimdMap, dict[str, int]
     )  # fmt: skip
     made._buckets = int(expect.number("buckets", 1, MOST_BUCKETS, whole=True))
     made._layout = layout_of(made.layout_name, made._buckets, made.primary)
-    slots = buckets_in(made._layout) * (LINE // keys.itemsize) + STASH
+    slots = buckets_in(made._layout) * (LINE // keys.itemsize)
+    stash = stash_lanes(slots) if header["version"] == VERSION else STASH
+    slots += stash
     made._keys = _array(archive, "keys", path, np.dtype(f"u{keys.itemsize}"), exactly=slots)
     made._values = _array(archive, "values", path, np.dtype(f"u{values.itemsize}"), exactly=slots + 2)
     made._rows = int(expect.number("rows", 0, 2**62, whole=True))
@@ -97,10 +100,13 @@ def _from(archive: zipfile.ZipFile, path: Path) -> tuple[SimdMap, dict[str, int]
     tomb = empty_of(made._keys.dtype) - 1
     state = made._state
     state[SIDE : SIDE + 2] = sides
-    state[STASHED] = np.count_nonzero(made._keys[-STASH:] < tomb)
+    state[STASH_LANES] = stash
+    state[STASHED] = np.count_nonzero(made._keys[-stash:] < tomb)
     state[LIVE] = np.count_nonzero(made._keys < tomb) + sum(sides)
-    state[TOMBS] = np.count_nonzero(made._keys == tomb)
+    state[TOMBS] = np.count_nonzero(made._keys[:-stash] == tomb)
     state[FAILURES] = int(expect.number("failures", 0, 2**62, whole=True))
+    if header["version"] != VERSION:
+        made._rebuild(made._buckets)
     return made, extra
 
 
@@ -111,7 +117,7 @@ def _header(held: np.ndarray, where: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict) or found.get("magic") != MAGIC:
         raise InputError("found no header of a saved map; expected one", where=where)
-    if found.get("version") != VERSION:
+    if found.get("version") not in (1, VERSION):
         raise InputError(f"found version {found.get('version')}; expected {VERSION}", where=where)
     return found
 

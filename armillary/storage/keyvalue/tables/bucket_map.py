@@ -9,7 +9,7 @@ import numpy as np
 
 from ..maps.simd_map import SimdMap
 from . import buckets as kernels
-from .buckets import SIDE, STASH
+from .buckets import STATE
 from .keys import aligned, empty_of
 from .layout import LayoutName, buckets_in, layout_of
 from .map import Map, Table
@@ -24,7 +24,7 @@ class BucketMap(Map):
     insert: Literal["first-fit", "two-choice"] = "first-fit"
     threads: int = 1
 
-    def build(self, keys: np.ndarray, values: np.ndarray, load: float) -> SimdTable:
+    def table(self, keys: np.ndarray, values: np.ndarray, load: float) -> SimdTable:
         """Builds a SimdMap of this layout."""
         made = SimdMap(keys, values, load, primary=self.primary, insert=self.insert, layout=self.layout, threads=self.threads)
         return SimdTable(made)
@@ -33,8 +33,8 @@ class BucketMap(Map):
         """Counts the share of distinct keys without a free candidate while a table is filled, before any stash or growth."""
         lanes = LINE // keys.itemsize
         layout = layout_of(self.layout, max(1, round(len(keys) / (load * lanes))), self.primary)
-        table = aligned(buckets_in(layout) * lanes + STASH, keys.dtype, empty_of(keys.dtype))
-        state = np.zeros(SIDE + 2, np.int64)
+        table = aligned(buckets_in(layout) * lanes, keys.dtype, empty_of(keys.dtype))
+        state = np.zeros(STATE, np.int64)
         return float(kernels.count_failures(table, layout, state, self.insert == "two-choice", keys)) / max(1, len(keys))
 
 

@@ -1,8 +1,10 @@
 """Tables of 64-byte buckets without displacement: the kernels of `simd3` and of its layout rivals.
 
 A layout is an array of uint64 with a row for each candidate bucket: [hash seed, first bucket, number of buckets]. A key goes to the
-first candidate that has a free lane (first fit). Behind the buckets stands the stash, `STASH` lanes scanned as a whole for keys whose
-candidates were all full; a value has its key's slot number, and behind the stash come the two side slots.
+first candidate that has a free lane (first fit). Behind the buckets stands the stash for keys whose candidates were all full: one lane
+for every 4096 slots, and 64 at least, so that a table of any size keeps its load. A key begins at a line of the stash given by a hash of
+its own and goes on from line to line; a line with an EMPTY lane ends a search. A value has its key's slot number, and behind the stash
+come the two side slots.
 
 Invariant of first fit: a bucket that once lost its last EMPTY lane never has one again (delete leaves TOMB there), so a candidate
 with an EMPTY lane never turned a key away, and a search may stop at it. `touched` is None, or an array that collects the distinct
@@ -15,13 +17,18 @@ import numpy as np
 
 from .probe import LINE, first_lane, kernel, lane_count, match, match_from, part, prefetch
 
-STASH = 64
+#: Least lanes of the stash, and slots of the table for each lane beyond.
+STASH, SLOTS_PER_STASH = 64, 4096
 #: How many insertions ahead a first line is fetched, and how many lookups are searched together.
-AHEAD, BLOCK = 16, 32
+AHEAD, BLOCK = 16, 128
 #: Three fixed random seeds, one per hash function.
 SEEDS = (0x9D39247E33776D41, 0x2AF7398005AAA5C7, 0x44DB015024623547)
 #: Places in `state`: live keys, insertions without a free candidate, keys in the stash, TOMB lanes, and whether each side slot is used.
 LIVE, FAILURES, STASHED, TOMBS, SIDE = 0, 1, 2, 3, 4
+#: Then come the lanes of the stash.
+STASH_LANES = SIDE + 2
+STATE = STASH_LANES + 1
+STASH_SEED = np.uint64(0x6A09E667F3BCC909)
 #: What became of an insertion.
 NEW, OVERWRITTEN, FAILED = 0, 1, 2
 
@@ -61,16 +68,33 @@ def touch(touched, array, line):
         touched[touched[0]] = mark
 
 
+def stash_lanes(slots: int) -> int:
+    """Returns the lanes of the stash of a table of this many slots, in whole lines of either width."""
+    return max(STASH, -(-slots // (SLOTS_PER_STASH * STASH)) * STASH)
+
+
 @part
-def in_stash(keys, key, touched):
+def stash_line(keys, state, key):
+    """Returns the line of the stash, counted from its beginning, at which a key begins."""
+    lines = np.uint64(state[STASH_LANES] * keys.itemsize // LINE)
+    return np.intp(scaled(fmix64(np.uint64(key) ^ STASH_SEED), lines))
+
+
+@part
+def in_stash(keys, state, key, touched):
     """Returns the slot of a key in the stash, or -1."""
     lanes = LINE // keys.itemsize
-    for slot in range(len(keys) - STASH, len(keys), lanes):
+    first = len(keys) - state[STASH_LANES]
+    slot = np.intp(first + stash_line(keys, state, key) * lanes)
+    for _ in range(state[STASH_LANES] // lanes):
         if touched is not None:
             touch(touched, 0, slot // lanes)
         found = match(keys, slot, key)
         if found:
             return np.intp(slot + first_lane(found))
+        if match(keys, slot, keys.dtype.type(~np.uint64(0))):
+            return np.intp(-1)
+        slot = np.intp(slot + lanes if slot + lanes < len(keys) else first)
     return np.intp(-1)
 
 
@@ -95,62 +119,74 @@ def find(keys, layout, state, early, key, first, touched):
         if early and match(keys, slot, empty):
             return np.intp(-1)
     if state[STASHED]:
-        return in_stash(keys, key, touched)
+        return in_stash(keys, state, key, touched)
     return np.intp(-1)
 
 
 @part
-def search(keys, layout, state, early, queries, slots, pending):
-    """Fills `slots` with the slot of each of a few queries, or -1, as `find` would; all their first lines are on the way already.
+def search(keys, layout, state, early, queries, start, stop, scratch):
+    """Writes to `scratch[1]` the slots of queries[start:stop], or -1, as `find` would; their first lines are on the way already.
 
-    Candidate by candidate: those undecided after one are listed in `pending`, and their next lines are fetched while the rest of the
-    block is looked at, so that no lookup waits for its second line alone.
+    `scratch[0]` has the first slot of each query's first candidate, and gets that of the query a block later, whose line is fetched while
+    this one is looked at. Candidate by candidate, the undecided are listed, all their next lines are fetched, and then they are looked
+    at. What is undecided cannot be predicted, so the lists are written without branches.
     """
     lanes = LINE // keys.itemsize
     empty = keys.dtype.type(~np.uint64(0))
     tomb = keys.dtype.type(~np.uint64(1))
+    ahead, slots, pending, following = scratch[0], scratch[1], scratch[2], scratch[3]
+    some = np.uint32(1) << np.uint32(31)  # so that the lowest bit of an empty mask is defined
     count = 0
-    for i in range(len(queries)):
-        key = queries[i]
-        if key >= tomb:
-            side = np.intp(key - tomb)
-            slots[i] = len(keys) + side if state[SIDE + side] else -1
-        else:
-            pending[count] = i
-            count += 1
-    for j in range(len(layout)):
+    for i in range(start, stop):
+        k = i - start
+        slot = ahead[k]
+        if i + BLOCK < len(queries):
+            ahead[k] = candidate(layout, 0, queries[i + BLOCK]) * lanes
+            prefetch(keys, ahead[k])
+        found = match(keys, slot, queries[i])
+        ended = early and match(keys, slot, empty) != 0
+        slots[k] = slot + first_lane(found | some) if found else np.intp(-1)
+        pending[count] = k
+        count += (found == 0) & (not ended)
+    for j in range(1, len(layout)):
+        for p in range(count):
+            following[p] = candidate(layout, j, queries[start + pending[p]]) * lanes
+            prefetch(keys, following[p])
         left = 0
         for p in range(count):
-            i = pending[p]
-            slot = candidate(layout, j, queries[i]) * lanes
-            found = match(keys, slot, queries[i])
-            if found:
-                slots[i] = slot + first_lane(found)
-            elif early and match(keys, slot, empty):
-                slots[i] = -1
-            else:
-                if j + 1 < len(layout):
-                    prefetch(keys, candidate(layout, j + 1, queries[i]) * lanes)
-                pending[left] = i
-                left += 1
+            k, slot = pending[p], following[p]
+            found = match(keys, slot, queries[start + k])
+            ended = early and match(keys, slot, empty) != 0
+            slots[k] = slot + first_lane(found | some) if found else np.intp(-1)
+            pending[left] = k
+            left += (found == 0) & (not ended)
         count = left
-    for p in range(count):
-        slots[pending[p]] = in_stash(keys, queries[pending[p]], None) if state[STASHED] else np.intp(-1)
+    if state[STASHED]:
+        for p in range(count):
+            slots[pending[p]] = in_stash(keys, state, queries[start + pending[p]], None)
+    for i in range(start, stop):
+        if queries[i] >= tomb:
+            side = np.intp(queries[i] - tomb)
+            slots[i - start] = len(keys) + side if state[SIDE + side] else -1
+
+
+@part
+def fetch_first(keys, layout, queries, ahead):
+    """Fetches the first lines of the first block, and writes their slots."""
+    lanes = LINE // keys.itemsize
+    for i in range(min(BLOCK, len(queries))):
+        ahead[i] = candidate(layout, 0, queries[i]) * lanes
+        prefetch(keys, ahead[i])
 
 
 @kernel
 def get_many(keys, values, layout, state, early, queries, default, out, found, scratch):
-    """Writes values (or `default`) and whether each query was found; lines are fetched a block ahead. `scratch` is int64, (2, BLOCK)."""
-    lanes = LINE // keys.itemsize
-    n = len(queries)
-    slots, pending = scratch[0], scratch[1]
-    for i in range(min(BLOCK, n)):
-        prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        for i in range(stop, min(stop + BLOCK, n)):
-            prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
-        search(keys, layout, state, early, queries[start:stop], slots, pending)
+    """Writes values (or `default`) and whether each query was found; lines are fetched a block ahead. `scratch` is int64, (4, BLOCK)."""
+    fetch_first(keys, layout, queries, scratch[0])
+    slots = scratch[1]
+    for start in range(0, len(queries), BLOCK):
+        stop = min(start + BLOCK, len(queries))
+        search(keys, layout, state, early, queries, start, stop, scratch)
         for i in range(stop - start):
             if slots[i] >= 0:
                 prefetch(values, slots[i])
@@ -162,18 +198,12 @@ def get_many(keys, values, layout, state, early, queries, default, out, found, s
 @kernel
 def contains_many(keys, layout, state, early, queries, found, scratch):
     """Writes whether each query is in the table; values are never touched."""
-    lanes = LINE // keys.itemsize
-    n = len(queries)
-    slots, pending = scratch[0], scratch[1]
-    for i in range(min(BLOCK, n)):
-        prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        for i in range(stop, min(stop + BLOCK, n)):
-            prefetch(keys, candidate(layout, 0, queries[i]) * lanes)
-        search(keys, layout, state, early, queries[start:stop], slots, pending)
+    fetch_first(keys, layout, queries, scratch[0])
+    for start in range(0, len(queries), BLOCK):
+        stop = min(start + BLOCK, len(queries))
+        search(keys, layout, state, early, queries, start, stop, scratch)
         for i in range(stop - start):
-            found[start + i] = slots[i] >= 0
+            found[start + i] = scratch[1, i] >= 0
 
 
 @kernel
@@ -216,7 +246,7 @@ def place(keys, layout, state, two_choice, unique, key):
                 stopped = True
                 break
     if not unique and not stopped and state[STASHED]:
-        slot = in_stash(keys, key, None)
+        slot = in_stash(keys, state, key, None)
         if slot >= 0:
             return OVERWRITTEN, slot
     if home < 0:
@@ -231,12 +261,19 @@ def place(keys, layout, state, two_choice, unique, key):
 @part
 def stash(keys, state, key):
     """Puts a key into the stash and returns its slot, or -1 when the stash is full."""
-    slot = in_stash(keys, keys.dtype.type(~np.uint64(0)), None)
-    if slot >= 0:
-        keys[slot] = key
-        state[STASHED] += 1
-        state[LIVE] += 1
-    return slot
+    lanes = LINE // keys.itemsize
+    first = len(keys) - state[STASH_LANES]
+    slot = np.intp(first + stash_line(keys, state, key) * lanes)
+    for _ in range(state[STASH_LANES] // lanes):
+        free = match_from(keys, slot, keys.dtype.type(~np.uint64(1)))
+        if free:
+            slot = np.intp(slot + first_lane(free))
+            keys[slot] = key
+            state[STASHED] += 1
+            state[LIVE] += 1
+            return slot
+        slot = np.intp(slot + lanes if slot + lanes < len(keys) else first)
+    return np.intp(-1)
 
 
 @kernel
@@ -294,8 +331,8 @@ def delete_many(keys, layout, state, early, old_keys, found):
         state[LIVE] -= 1
         if slot >= len(keys):
             state[SIDE + slot - len(keys)] = 0
-        elif slot >= len(keys) - STASH:
-            keys[slot] = empty
+        elif slot >= len(keys) - state[STASH_LANES]:
+            keys[slot] = empty if match(keys, slot // lanes * lanes, empty) else tomb
             state[STASHED] -= 1
         elif match(keys, slot // lanes * lanes, empty):
             keys[slot] = empty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,7 +18,20 @@ from ..workload import Work, mdtest
 MOST_ITEMS = 100_000_000
 
 
-def read_mdtest(path: Path) -> Work:
+@dataclass(frozen=True)
+class MdtestRun:
+    """A run of mdtest: `items` files in a tree of this depth, with `branch` directories in each."""
+
+    items: int
+    depth: int
+    branch: int
+
+    def work(self, rng: np.random.Generator) -> Work:
+        """Returns its operations, in orders drawn from `rng`."""
+        return mdtest(rng, self.items, depth=self.depth, branch=self.branch)
+
+
+def read_mdtest(path: Path) -> MdtestRun:
     """Reads a command line of mdtest with -n items or -I items per directory, -z depth and -b branch."""
     text = read_text(path, limit=1 << 16)
     values = {"-n": 0, "-I": 0, "-z": 0, "-b": 1}
@@ -39,4 +53,4 @@ def read_mdtest(path: Path) -> Work:
     items = values["-n"] or values["-I"] * directories
     if not 1 <= items <= MOST_ITEMS:
         raise InputError(f"found {items} items; expected 1 to {MOST_ITEMS} (-n, or -I for each directory)", where=str(path))
-    return mdtest(np.random.default_rng(1), items, depth=depth, branch=branch)
+    return MdtestRun(items, depth, branch)

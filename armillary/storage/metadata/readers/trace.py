@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from armillary.errors import InputError, one_line
-from armillary.files import Column, column_names, read_table
+from armillary.files import Column, Table, column_names, read_table
 
 from ..workload import CLIENTS, CREATE, KINDS, MKDIR, READDIR, READDIRPLUS, RENAME, RMDIR, UNLINK, Work, WorkBuilder
 from .paths import Paths
@@ -20,9 +21,8 @@ COLUMNS = (
     Column("path", "str", default="", strip=False),
     Column("path2", "str", default="", strip=False),
 )
-_ROWS = 100_000_000
-#: (client, kind, names of the path, names of the second path, where)
-Row = tuple[str, int, list[bytes], list[bytes], str]
+#: Most operations of a trace. Each takes 64 bytes here, besides its paths.
+MOST_ROWS = 20_000_000
 
 
 def read_trace(path: Path, *, lenient: bool = False) -> Work:
@@ -30,12 +30,22 @@ def read_trace(path: Path, *, lenient: bool = False) -> Work:
 
     An operation on a path that was removed, or that could never have existed, is an error with its line, or is counted if `lenient`.
     """
-    rows = list(_rows(path))
+    if "path" not in column_names(path):
+        raise InputError("found no column path; expected time_s,client,op,path[,path2]", where=str(path))
+    table = read_table(path, COLUMNS, row_limit=MOST_ROWS)
     builder = WorkBuilder()
     paths = Paths(builder)
+    # Every path is taken apart once, at the line where it occurs first.
+    first, firsts = _parts(table, "path", paths)
+    second, seconds = _parts(table, "path2", paths)
+    kinds, kind_names = table.numbered("op")
+    kinds = np.array([KINDS.index(name) for name in kind_names], np.int64)[kinds] if table.rows else kinds
+    clients = table.numbered("client")[0]
+    _check_paths(table, kinds, np.array([bool(p) for p in firsts], bool)[first], np.array([bool(p) for p in seconds], bool)[second])
     made: set[bytes] = set()
     # Every path that is used before it is created must have existed before.
-    for _, kind, names, other, _ in rows:
+    for kind, one, two in zip(kinds.tolist(), first.tolist(), second.tolist(), strict=True):
+        names, other = firsts[one], seconds[two]
         key = b"/".join(names)
         if kind in (CREATE, MKDIR):
             made.add(key)
@@ -52,13 +62,12 @@ def read_trace(path: Path, *, lenient: bool = False) -> Work:
             if len(other) > 1 and b"/".join(other[:-1]) not in made:
                 paths.resolve(other[:-1], make=True)
     builder.load_ends()
-    clients: dict[str, int] = {}
-    for client, kind, names, other, where in rows:
-        number = clients.setdefault(client, len(clients)) % CLIENTS
-        problem = _apply(builder, paths, kind, names, other, number)
+    for row, (kind, one, two) in enumerate(zip(kinds.tolist(), first.tolist(), second.tolist(), strict=True)):
+        names = firsts[one]
+        problem = _apply(builder, paths, kind, names, seconds[two], int(clients[row]) % CLIENTS)
         if problem:
             if not lenient:
-                raise InputError(f'{KINDS[kind]} "{one_line(os.fsdecode(b"/".join(names)), 120)}": {problem}', where=where)
+                raise table.error(row, f'{KINDS[kind]} "{one_line(os.fsdecode(b"/".join(names)), 120)}": {problem}')
             builder.missing += 1
     return builder.build(str(path))
 
@@ -102,19 +111,17 @@ def _apply(builder: WorkBuilder, paths: Paths, kind: int, names: list[bytes], ot
     return ""
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    if "path" not in column_names(path):
-        raise InputError("found no column path; expected time_s,client,op,path[,path2]", where=str(path))
-    table = read_table(path, COLUMNS, row_limit=_ROWS)
-    paths = Paths(WorkBuilder())
-    columns = (table[name].tolist() for name in ("client", "op", "path", "path2"))
-    for row, (client, op, name, other) in enumerate(zip(*columns, strict=True)):
-        where = str(table.error(row, "").where)
-        kind = KINDS.index(op)
-        names = paths.parts(os.fsencode(name), where)
-        if not names and kind not in (READDIR, READDIRPLUS):
-            raise table.error(row, "found the root; expected a file or directory below it", "path")
-        others = paths.parts(os.fsencode(other), where)
-        if kind == RENAME and not others:
-            raise table.error(row, "found nothing; expected the new path", "path2")
-        yield client, kind, names, others, where
+def _parts(table: Table, column: str, paths: Paths) -> tuple[np.ndarray, list[list[bytes]]]:
+    """Returns the number of each row's path, and the names of each path."""
+    numbers, found = table.numbered(column)
+    rows = np.unique(numbers, return_index=True)[1]
+    return numbers, [paths.parts(os.fsencode(text), str(table.error(int(row), "").where)) for text, row in zip(found, rows, strict=True)]
+
+
+def _check_paths(table: Table, kinds: np.ndarray, has_first: np.ndarray, has_second: np.ndarray) -> None:
+    at_root = ~has_first & ~np.isin(kinds, (READDIR, READDIRPLUS))
+    if at_root.any():
+        raise table.error(int(np.argmax(at_root)), "found the root; expected a file or directory below it", "path")
+    to_nothing = (kinds == RENAME) & ~has_second
+    if to_nothing.any():
+        raise table.error(int(np.argmax(to_nothing)), "found nothing; expected the new path", "path2")

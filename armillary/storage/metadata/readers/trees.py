@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from armillary.errors import InputError, one_line
 from armillary.files import line_blocks
-from armillary.workloads import draw
 
-from ..workload import CREATE, MKDIR, OPEN, READDIRPLUS, SETATTR, STAT, UNLINK, Work, WorkBuilder
+from ..workload import ATTRIBUTES, CLIENT, CLIENTS, CREATE, MKDIR, NAME, OBJECT, Work, WorkBuilder, mixture, numbered_names
 from .paths import Paths
 
 #: (path, whether it is a directory, bytes, mode, modification time in ns, where it was found).
@@ -69,13 +69,42 @@ def scanned(root: Path) -> Iterator[Entry]:
                 todo.append(entry.path)
 
 
-def with_mixture(tree: Iterable[Entry], ops: int, label: str) -> Work:
-    """Loads a tree, then does `ops` operations of the mixture on it; directories are popular by Zipf 0.9, files by Zipf 0.6."""
+@dataclass(frozen=True)
+class Tree:
+    """A tree that was read: the operations that build it, and the files of each directory, on which operations are drawn.
+
+    An object's name has the object's number in the table of names (`text`, `offsets`).
+    """
+
+    load: np.ndarray
+    text: np.ndarray
+    offsets: np.ndarray
+    attributes: np.ndarray
+    #: Directories with files, how many each has, and the files' numbers, directory by directory.
+    directories: np.ndarray
+    sizes: np.ndarray
+    numbers: np.ndarray
+    label: str = field(default="", compare=False)
+
+    def work(self, rng: np.random.Generator, ops: int) -> Work:
+        """Returns the work that loads the tree and then does `ops` operations of the mixture."""
+        fresh = len(self.offsets) - 1
+        timed, end = mixture(rng, ops, self.directories, self.sizes, self.numbers, fresh)
+        timed[:, CLIENT] = rng.integers(0, CLIENTS, ops)
+        timed[:, ATTRIBUTES] = rng.integers(0, len(self.attributes), ops)
+        # The first of the numbered names is the empty one.
+        text, offsets = numbered_names(end - fresh, b"new.")
+        names = np.concatenate([self.text[: self.offsets[-1]], text])
+        places = np.concatenate([self.offsets, self.offsets[-1] + offsets[2:]])
+        return Work(np.concatenate([self.load, timed]), names, places, self.attributes, len(self.load), label=self.label)
+
+
+def load_tree(entries: Iterable[Entry], label: str) -> Tree:
+    """Makes a tree of what `read_find` or `scanned` yields."""
     builder = WorkBuilder()
     paths = Paths(builder)
-    files: dict[int, list[bytes]] = {}
-    client = 0
-    for path, is_directory, size, mode, mtime, where in tree:
+    files: dict[int, list[int]] = {}
+    for client, (path, is_directory, size, mode, mtime, where) in enumerate(entries):
         names = paths.parts(path, where)
         if not names:
             continue
@@ -87,32 +116,20 @@ def with_mixture(tree: Iterable[Entry], ops: int, label: str) -> Work:
             if is_directory and builder.is_directory(known):
                 continue
             raise InputError("found the path twice", where=where)
-        client += 1
-        builder.add(MKDIR if is_directory else CREATE, home, names[-1], mode=mode, size=size, mtime=mtime, client=client)
+        number = builder.add(MKDIR if is_directory else CREATE, home, names[-1], mode=mode, size=size, mtime=mtime, client=client)
         if not is_directory:
-            files.setdefault(home, []).append(names[-1])
+            files.setdefault(home, []).append(number)
     if not files:
         raise InputError("found no files; expected a tree with some", where=label)
-    builder.load_ends()
-    rng = np.random.default_rng(20250902)
-    homes = list(files)
-    weights = (1 + np.arange(len(homes))) ** -0.9
-    chosen = rng.permutation(len(homes))[draw(rng, np.cumsum(weights) / weights.sum(), ops, side="left")]
-    kinds = rng.choice([STAT, OPEN, READDIRPLUS, CREATE, UNLINK, SETATTR], size=ops, p=[0.55, 0.2, 0.1, 0.08, 0.05, 0.02])
-    draws = rng.random(ops)
-    for i, (d, kind, u) in enumerate(zip(chosen.tolist(), kinds.tolist(), draws.tolist(), strict=True)):
-        home = homes[d]
-        names = files[home]
-        if kind == READDIRPLUS:
-            builder.add(kind, home, client=i)
-            continue
-        if kind == CREATE or not names:
-            names.append(b"new.%08d" % i)
-            builder.add(CREATE, home, names[-1], client=i)
-            continue
-        k = min(len(names) - 1, int(len(names) * u**2.5))
-        builder.add(kind, home, names[k], client=i)
-        if kind == UNLINK:
-            names[k] = names[-1]
-            names.pop()
-    return builder.build(label)
+    work = builder.build(label)
+    # Names are numbered anew by their objects; object 0 does not exist, and the root has no name.
+    named = np.zeros(work.objects, np.int64)
+    named[work.ops[:, OBJECT]] = work.ops[:, NAME]
+    lengths = np.diff(work.offsets)[named]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    text = work.text[np.repeat(work.offsets[named], lengths) + within]
+    load = work.ops.copy()
+    load[:, NAME] = load[:, OBJECT]
+    sizes = np.array([len(numbers) for numbers in files.values()])
+    return Tree(load, text, offsets, work.attributes, np.array(list(files)), sizes, np.concatenate(list(files.values())), label)

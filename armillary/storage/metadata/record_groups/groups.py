@@ -18,6 +18,7 @@ from armillary.kernels import kernel, part
 
 from ..simulation.accesses import FENCE, HINT, READ, WRITE, emit, fence_last
 from .records import (
+    DEEPEST,
     DIRECTORY,
     EXTENSION,
     INLINE_NAME,
@@ -27,6 +28,7 @@ from .records import (
     SHARED,
     TINY,
     extensions_of,
+    joined_hash,
     kind_of,
     name_length,
     seal_header,
@@ -62,10 +64,15 @@ class Layout(NamedTuple):
 
 
 HEAD, EXTENT_NEXT, EXTENT_LEFT, EXTENT_SIZE, TABLE, DEPTH, CHILDREN, SHARED_LIST, IS_TINY, FREE_LIST, FIRST_EXTENT, OWN_ID = range(12)
-COLUMNS = 12
-HIGH, ROWS, TABLE_USED, NEXT_ID, SLOTS, WORDS, TINY_MOST, CHAIN, EXTENT, FREE_EXTENTS, SEQUENCE = range(11)
+#: Groups that the directory has taken.
+TAKEN = 12
+COLUMNS = 13
+HIGH, ROWS, TABLE_USED, NEXT_ID, SLOTS, WORDS, TINY_MOST, CHAIN, EXTENT, FREE_EXTENTS, SEQUENCE, KEY0, KEY1 = range(13)
 NUMBERS = 16
 LARGEST_EXTENT = 256
+#: Buckets that a directory's table may have for each bucket that its children fill. Hashes that agree in many bits then lead to long
+#: buckets and not to large tables.
+SPARSEST = 8
 #: Shared groups looked at for room, and free slots that a newcomer wants there.
 SHARED_TRIES, SHARED_ROOM = 8, 3
 
@@ -213,6 +220,7 @@ def new_group(s, d):
     g = s.dirs[d, EXTENT_NEXT]
     s.dirs[d, EXTENT_NEXT] += 1
     s.dirs[d, EXTENT_LEFT] -= 1
+    s.dirs[d, TAKEN] += 1
     return g
 
 
@@ -340,7 +348,7 @@ def shared_group(s, parent, room, acc):
 
 @kernel
 def insert_tiny(s, directory, need, number, attributes, row, nlink, kind, name, text, start, length, acc):
-    """Adds a child to a directory without a group of its own; returns its place, or -1 if the directory is too large for sharing."""
+    """Adds a child to a directory that shares a group, or that moves into groups of its own because it is too large; returns its place."""
     d = s.row[directory]
     old = s.dirs[d, HEAD]
     parent = np.int64(s.w[record_at(s, s.place[directory]) + 1])
@@ -369,10 +377,20 @@ def insert_tiny(s, directory, need, number, attributes, row, nlink, kind, name, 
     for child in range(s.m[SLOTS]):
         if held & bit(child) and kind_of(s.b, record_at(s, 64 * old + child)) != EXTENSION:
             copy_child(s, 64 * old + child, g, acc)
-    slot = free_slot(s, g, 0)
-    slot2 = free_slot(s, g, slot + 1) if need > 1 else -1
-    place = put(s, g, slot, slot2, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
-    take = s.w[g * s.m[WORDS] + 1] | slots_mask(slot, slot2)
+    take = s.w[g * s.m[WORDS] + 1]
+    if s.m[SLOTS] - slots_taken(s, g) >= need:
+        slot = free_slot(s, g, 0)
+        slot2 = free_slot(s, g, slot + 1) if need > 1 else -1
+        place = put(s, g, slot, slot2, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
+        take |= slots_mask(slot, slot2)
+    else:
+        # The old children fill the group, so the new one opens the next.
+        second = new_group(s, d)
+        start_header(s, second, directory, OWN, 0, 0)
+        slot2 = 1 if need > 1 else -1
+        place = put(s, second, 0, slot2, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
+        flip(s, second, np.uint64(0), slots_mask(0, slot2), acc)
+        s.w[g * s.m[WORDS] + 2] = np.uint64(second)
     # In the space nothing of this was true yet: the header line below makes the copies valid, the pointer makes them the directory.
     s.w[g * s.m[WORDS] + 1] = before
     fence_last(acc)
@@ -424,7 +442,7 @@ def split(s, directory, head, acc):
                 if to != 0:
                     s.w[to * words + 2] = np.uint64(fresh)
                     seal_header(s.w, s.h, to * words)
-                    emit(acc, 8 * to * words, 64, WRITE)
+                    emit(acc, 8 * to * words, 64 if slots <= 15 else 128, WRITE)
                 if upper:
                     if high == 0:
                         first_high = fresh
@@ -484,60 +502,91 @@ def hash_of_record(s, place):
     """Returns the hash of a record's name, from its bytes."""
     r = record_at(s, place)
     length = name_length(s.h, r)
-    h = np.uint64(0xCBF29CE484222325)
-    at = 8 * r + NAME_AT
-    for i in range(min(length, INLINE_NAME)):
-        h = (h ^ np.uint64(s.b[at + i])) * np.uint64(0x100000001B3)
-    if length > INLINE_NAME:
-        at = 8 * record_at(s, extension_place(s, place)) + NAME_AT
-        for i in range(length - INLINE_NAME):
-            h = (h ^ np.uint64(s.b[at + i])) * np.uint64(0x100000001B3)
-    h ^= h >> np.uint64(32)
-    h *= np.uint64(0xD6E8FEB86659FD93)
-    h ^= h >> np.uint64(29)
-    h *= np.uint64(0x9E3779B97F4A7C15)
-    return h ^ (h >> np.uint64(32))
+    more = 8 * record_at(s, extension_place(s, place)) + NAME_AT if length > INLINE_NAME else 0
+    inline = min(length, INLINE_NAME)
+    return joined_hash(s.b, 8 * r + NAME_AT, inline, more, length - inline, s.m[KEY0], s.m[KEY1])
+
+
+@part
+def wants_split(s, d, head, groups):
+    """Returns whether a full bucket of this many groups splits: one that is long, in a directory large enough for a table twice as deep."""
+    depth = np.int64(s.b[8 * head * s.m[WORDS] + 44])
+    return (
+        groups >= s.m[CHAIN]
+        and depth < DEEPEST
+        and (s.dirs[d, CHILDREN] + 1) * SPARSEST >= (np.int64(1) << depth) * s.m[CHAIN] * s.m[SLOTS]
+    )
+
+
+@part
+def has_room_to_split(s, d, head, groups, acc):
+    """Returns whether a bucket of this many groups can be split within the space, the tables and the access list."""
+    depth = np.int64(s.b[8 * head * s.m[WORDS] + 44]) + 1
+    high = s.m[HIGH] + 2 * groups + 2 * LARGEST_EXTENT + s.m[EXTENT] + 2
+    table = np.int64(1) << depth if depth > s.dirs[d, DEPTH] else 0
+    return (
+        (high + 1) * s.m[WORDS] <= len(s.w)
+        and high < len(s.link)
+        and high * s.m[SLOTS] <= len(s.tags)
+        and s.m[TABLE_USED] + table <= len(s.table)
+        and acc[0, 0] + (s.m[SLOTS] + 8) * groups + 64 < len(acc)
+    )
+
+
+@kernel
+def make_room(s, directory, name, need, acc):
+    """Splits the bucket of a name until `insert` needs at most one new group; False if the host must grow the space or the tables first.
+
+    A split is complete in itself, so an operation may stop here and begin anew.
+    """
+    d = s.row[directory]
+    if s.dirs[d, IS_TINY] or s.dirs[d, HEAD] == 0:
+        return True
+    while True:
+        head = bucket_of(s, d, name)
+        g, groups = head, 0
+        while g != 0 and s.m[SLOTS] - slots_taken(s, g) < need:
+            g = next_of(s, g)
+            groups += 1
+        if g != 0 or not wants_split(s, d, head, groups):
+            return True
+        if not has_room_to_split(s, d, head, groups, acc):
+            return False
+        split(s, directory, head, acc)
 
 
 @kernel
 def insert(s, directory, number, attributes, row, nlink, kind, name, text, start, length, acc):
-    """Adds a child; the caller knows that the name is free. Returns its place."""
+    """Adds a child; the caller knows that the name is free and has called `make_room`. Returns its place."""
     d = s.row[directory]
     need = 2 if length > INLINE_NAME else 1
     if s.dirs[d, IS_TINY] or (s.dirs[d, HEAD] == 0 and s.m[TINY_MOST] >= need and directory != 1):
         return insert_tiny(s, directory, need, number, attributes, row, nlink, kind, name, text, start, length, acc)
     words = s.m[WORDS]
-    while True:
-        head = bucket_of(s, d, name)
-        g = head
-        last = np.int64(0)
-        groups = 0
-        while g != 0 and s.m[SLOTS] - slots_taken(s, g) < need:
-            last = g
-            g = next_of(s, g)
-            groups += 1
-        if g != 0:
-            slot = free_slot(s, g, 0)
-            slot2 = free_slot(s, g, slot + 1) if need > 1 else -1
-            place = put(s, g, slot, slot2, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
-            fence_last(acc)
-            flip(s, g, np.uint64(0), slots_mask(slot, slot2), acc)
-            return place
-        # Twelve bits of depth are 4096 buckets of `chain` groups; beyond that buckets grow longer instead.
-        if groups >= s.m[CHAIN] and s.b[8 * head * words + 44] < 24:
-            split(s, directory, head, acc)
-            continue
-        g = new_group(s, d)
-        depth, prefix = (s.b[8 * head * words + 44], s.h[2 * head * words + 9]) if head != 0 else (np.uint8(0), np.uint32(0))
-        start_header(s, g, directory, OWN, depth, prefix)
-        place = put(s, g, 0, 1 if need > 1 else -1, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
-        flip(s, g, np.uint64(0), slots_mask(0, 1 if need > 1 else -1), acc)
-        if last == 0:
-            point(s, directory, g, False, acc)
-        else:
-            s.w[last * words + 2] = np.uint64(g)
-            flip(s, last, np.uint64(0), np.uint64(0), acc)
+    head = bucket_of(s, d, name)
+    g = head
+    last = np.int64(0)
+    while g != 0 and s.m[SLOTS] - slots_taken(s, g) < need:
+        last = g
+        g = next_of(s, g)
+    if g != 0:
+        slot = free_slot(s, g, 0)
+        slot2 = free_slot(s, g, slot + 1) if need > 1 else -1
+        place = put(s, g, slot, slot2, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
+        fence_last(acc)
+        flip(s, g, np.uint64(0), slots_mask(slot, slot2), acc)
         return place
+    g = new_group(s, d)
+    depth, prefix = (s.b[8 * head * words + 44], s.h[2 * head * words + 9]) if head != 0 else (np.uint8(0), np.uint32(0))
+    start_header(s, g, directory, OWN, depth, prefix)
+    place = put(s, g, 0, 1 if need > 1 else -1, number, directory, attributes, row, nlink, kind, name, text, start, length, acc)
+    flip(s, g, np.uint64(0), slots_mask(0, 1 if need > 1 else -1), acc)
+    if last == 0:
+        point(s, directory, g, False, acc)
+    else:
+        s.w[last * words + 2] = np.uint64(g)
+        flip(s, last, np.uint64(0), np.uint64(0), acc)
+    return place
 
 
 @kernel

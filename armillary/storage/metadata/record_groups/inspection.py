@@ -7,13 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from armillary.errors import InputError
 
 from .groups import HIGH, WORDS
-from .records import DIRECTORY, EXTENSION, INLINE_NAME, NAME_AT, OWN, ROOT, SHARED, TINY, header_ok, name_hash, record_ok
+from .records import (
+    DIRECTORY,
+    EXTENSION,
+    FILE,
+    INLINE_NAME,
+    LONGEST_NAME,
+    NAME_AT,
+    OWN,
+    ROOT,
+    SHARED,
+    SYMLINK,
+    TINY,
+    header_ok,
+    name_hash,
+    record_ok,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,9 @@ class Set:
 class Reader:
     """Reads groups and records of a space, and checks every checksum."""
 
-    def __init__(self, space: np.ndarray, group_bytes: int, groups: int) -> None:
+    def __init__(self, space: np.ndarray, group_bytes: int, groups: int, key: tuple[int, int] = (0, 0)) -> None:
+        #: The key under which names are hashed.
+        self.key = key
         self.b, self.w, self.h = space, space.view(np.uint64), space.view(np.uint32)
         self.words, self.groups = group_bytes // 8, groups
         self.slots = group_bytes // 256 - 1
@@ -123,9 +141,10 @@ class Reader:
         """Returns the root's record."""
         home = handlers + 1
         records = self.records(home, self.header(home)[1])
-        if len(records) != 1 or records[0].id != ROOT or records[0].kind != DIRECTORY:
+        root = records[0] if len(records) == 1 else None
+        if root is None or root.id != ROOT or root.kind != DIRECTORY or root.parent or root.flags or root.name:
             raise InputError("no record of the root directory")
-        return records[0]
+        return root
 
     def children(self, directory: Record, groups: Set) -> list[Record]:
         """Returns the records of a directory's children."""
@@ -159,9 +178,9 @@ def directories(reader: Reader, handlers: int) -> Iterator[tuple[Record, Set, li
                 todo.append(record)
 
 
-def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> list[str]:
+def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int, key: tuple[int, int] = (0, 0)) -> list[str]:
     """Returns the faults of a space, one sentence each; the list is empty for a sound space, which recovery always leaves."""
-    reader = Reader(space, group_bytes, groups)
+    reader = Reader(space, group_bytes, groups, key)
     faults: list[str] = []
     ids: dict[int, tuple[int, bytes]] = {ROOT: (0, b"")}
     owners: dict[int, int] = {}
@@ -171,8 +190,13 @@ def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> li
         faults += [f"handler {h} has an open intent" for h in range(handlers) if reader.header(1 + h)[1]]
         for directory, groups_of, records in directories(reader, handlers):
             names = set()
+            covered = sum(Fraction(1, 1 << depth) for _, depth, _, first in groups_of.groups if first)
+            if groups_of.groups and covered != 1:
+                faults.append(f"the buckets of directory {directory.id} hold {covered} of the hashes")
             for g, depth, prefix, _ in groups_of.groups:
-                kind = reader.header(g)[6]
+                owner, *_, kind = reader.header(g)
+                if not groups_of.tiny and owner != directory.id:
+                    faults.append(f"group {g} of directory {directory.id} names {owner} as its owner")
                 if kind != (SHARED if groups_of.tiny else OWN):
                     faults.append(f"group {g}: kind {kind} in directory {directory.id}")
                 if groups_of.tiny:
@@ -183,6 +207,8 @@ def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> li
             for record in records:
                 if record.parent != directory.id:
                     faults.append(f"id {record.id} lies in directory {directory.id} but names {record.parent}")
+                if record.kind not in (FILE, DIRECTORY, SYMLINK) or not 1 <= len(record.name) <= LONGEST_NAME:
+                    faults.append(f"id {record.id}: kind {record.kind} with a name of {len(record.name)} bytes")
                 if record.id in ids:
                     faults.append(f"id {record.id} is in two places")
                 if record.name in names:
@@ -191,7 +217,7 @@ def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> li
                 ids[record.id] = directory.id, record.name
                 if not groups_of.tiny:
                     depth, prefix = shape[record.group]
-                    if hash_of(record.name) >> 8 & ((1 << depth) - 1) != prefix:
+                    if hash_of(record.name, key) >> 8 & ((1 << depth) - 1) != prefix:
                         faults.append(f"id {record.id} is in the wrong bucket")
         for g, owners_of in shared.items():
             if g in owners:
@@ -203,6 +229,6 @@ def check(space: np.ndarray, group_bytes: int, groups: int, handlers: int) -> li
     return faults
 
 
-def hash_of(name: bytes) -> int:
-    """Returns the 64-bit hash of a name."""
-    return int(name_hash(np.frombuffer(bytearray(name or b"\0"), np.uint8), 0, len(name)))
+def hash_of(name: bytes, key: tuple[int, int]) -> int:
+    """Returns the 64-bit hash of a name under a key."""
+    return int(name_hash(np.frombuffer(bytearray(name or b"\0"), np.uint8), 0, len(name), *key))

@@ -18,7 +18,7 @@ from .groups import (
     ROWS,
     SEQUENCE,
     SLOTS,
-    TABLE_USED,
+    TAKEN,
     WORDS,
     add_directory,
     bit,
@@ -30,6 +30,7 @@ from .groups import (
     free_slot,
     insert,
     is_directory,
+    make_room,
     put,
     read_children,
     record_at,
@@ -39,8 +40,10 @@ from .groups import (
 )  # fmt: skip
 from .records import DIRECTORY, FILE, INLINE_NAME, INTENT
 
-#: Accesses that one operation may need at most, beside one for each child of a listing.
+#: Accesses that one operation may need at most, besides those of splits and one for each child and group of a listing.
 ROOM = 4096
+#: What an operation returns that needs a larger space or table first; it has changed nothing but split buckets.
+NEEDS_ROOM = 255
 
 
 @part
@@ -56,6 +59,8 @@ def make(s, directory, number, kind, attributes, row, name, text, start, length,
         return ENOENT
     if find(s, directory, name, text, start, length, acc) >= 0:
         return EEXIST
+    if not make_room(s, directory, name, 2 if length > INLINE_NAME else 1, acc):
+        return NEEDS_ROOM
     s.place[number] = insert(s, directory, number, attributes, row, 2 if kind == DIRECTORY else 1, kind, name, text, start, length, acc)
     s.dirs[s.row[directory], CHILDREN] += 1
     if kind == DIRECTORY:
@@ -148,6 +153,9 @@ def rename(s, directory, to, handlers, name, start, length, name2, start2, lengt
         flip(s, g, gone, slots_mask(slot, slot2), acc)
         s.place[number] = place
     else:
+        if not make_room(s, to, name2, need, acc):
+            s.scratch[1, 0], s.scratch[1, 1] = 0, 0
+            return NEEDS_ROOM
         low, high = handler_of(directory, handlers), handler_of(to, handlers)
         intents = 1 + min(low, high)
         s.m[SEQUENCE] += 1
@@ -185,29 +193,28 @@ def rename(s, directory, to, handlers, name, start, length, name2, start2, lengt
 
 
 @part
-def has_room(s, acc, children):
-    """Returns whether any single operation fits into the space, the tables and the list."""
+def has_room(s, acc, accesses):
+    """Returns whether a single operation, but for its splits, fits into the space, the tables and the list."""
     slots = s.m[SLOTS]
     return (
         (s.m[HIGH] + 2 * LARGEST_EXTENT + s.m[EXTENT] + 2) * s.m[WORDS] <= len(s.w)
         and s.m[HIGH] + 2 * LARGEST_EXTENT + 64 <= len(s.link)
         and (s.m[HIGH] + 2 * LARGEST_EXTENT + 2) * slots <= len(s.tags)
-        and s.m[TABLE_USED] + (1 << 25) // 64 <= len(s.table)
         and s.m[ROWS] + 2 <= len(s.dirs)
-        and acc[0, 0] + ROOM + children <= len(acc)
+        and acc[0, 0] + ROOM + accesses <= len(acc)
     )
 
 
 @kernel
 def run(s, ops, attributes, text, offsets, hashes, first, last, handlers, acc, ends, status, out):
-    """Does operations [first, last) and returns how far it came; it stops where space or list run out. ends[i] counts accesses."""
+    """Does operations [first, last) and returns how far it came; it stops where space, tables or list run out. ends[i] counts accesses."""
     for i in range(first, last):
         kind, directory, number = ops[i, 0], ops[i, 1], ops[i, 3]
         start, length = offsets[ops[i, 2]], offsets[ops[i, 2] + 1] - offsets[ops[i, 2]]
         name = hashes[ops[i, 2]]
         row = ops[i, 7]
-        children = s.dirs[s.row[directory], CHILDREN] if s.row[directory] >= 0 else 0
-        if not has_room(s, acc, children):
+        d = s.row[directory]
+        if not has_room(s, acc, s.dirs[d, CHILDREN] + 2 * s.dirs[d, TAKEN] if d >= 0 else 0):
             return i
         if kind in (CREATE, MKDIR):
             what = DIRECTORY if kind == MKDIR else FILE
@@ -230,5 +237,8 @@ def run(s, ops, attributes, text, offsets, hashes, first, last, handlers, acc, e
                 status[i] = ENOENT
             elif kind == SETATTR:
                 set_attributes(s, place, attributes, row, acc)
+        if status[i] == NEEDS_ROOM:
+            status[i] = OK
+            return i
         ends[i - first] = acc[0, 0]
     return last

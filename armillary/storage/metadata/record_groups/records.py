@@ -31,7 +31,10 @@ FREE, FILE, DIRECTORY, SYMLINK, EXTENSION, INTENT = 0, 1, 2, 3, 4, 5
 OWN, SHARED, INTENTS = 1, 2, 3
 #: Flag of a directory whose children share a group with others.
 TINY = 1
-MAGIC, VERSION = 0x4345534D5241, 1
+#: Most bits of a hash by which a directory is split into buckets.
+DEEPEST = 24
+#: Since version 2 names are hashed under a key, which stands in the superblock.
+MAGIC, VERSION = 0x4345534D5241, 2
 ROOT = 1
 
 
@@ -79,24 +82,58 @@ def crc(words, first, last, skip):
     return value ^ np.uint32(0xFFFFFFFF)
 
 
-@kernel
-def name_hash(text, start, length):
-    """Returns a 64-bit hash of a name; its low byte is the fingerprint."""
-    h = np.uint64(0xCBF29CE484222325)
-    for i in range(start, start + length):
-        h = (h ^ np.uint64(text[i])) * np.uint64(0x100000001B3)
-    h ^= h >> np.uint64(32)
-    h *= np.uint64(0xD6E8FEB86659FD93)
-    h ^= h >> np.uint64(29)
-    h *= np.uint64(0x9E3779B97F4A7C15)
-    return h ^ (h >> np.uint64(32))
+@part
+def _sip_round(v0, v1, v2, v3):
+    v0 = v0 + v1
+    v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0
+    v0 = (v0 << np.uint64(32)) | (v0 >> np.uint64(32))
+    v2 = v2 + v3
+    v3 = ((v3 << np.uint64(16)) | (v3 >> np.uint64(48))) ^ v2
+    v0 = v0 + v3
+    v3 = ((v3 << np.uint64(21)) | (v3 >> np.uint64(43))) ^ v0
+    v2 = v2 + v1
+    v1 = ((v1 << np.uint64(17)) | (v1 >> np.uint64(47))) ^ v2
+    return v0, v1, (v2 << np.uint64(32)) | (v2 >> np.uint64(32)), v3
 
 
 @kernel
-def hash_names(text, offsets, out):
+def joined_hash(text, start, length, more, more_length, key0, key1):
+    """Returns SipHash-1-3 of text[start : start + length] and then text[more : more + more_length], under a key of two words.
+
+    A keyed hash, because names come from strangers: without the key nobody can choose names that fall into one bucket.
+    """
+    k0, k1 = np.uint64(key0), np.uint64(key1)
+    v0, v1 = k0 ^ np.uint64(0x736F6D6570736575), k1 ^ np.uint64(0x646F72616E646F6D)
+    v2, v3 = k0 ^ np.uint64(0x6C7967656E657261), k1 ^ np.uint64(0x7465646279746573)
+    word = np.uint64(0)
+    total = length + more_length
+    for i in range(total):
+        byte = text[start + i] if i < length else text[more + i - length]
+        word |= np.uint64(byte) << np.uint64(8 * (i & 7))
+        if i & 7 == 7:
+            v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+            v0 ^= word
+            word = np.uint64(0)
+    word |= np.uint64(total & 255) << np.uint64(56)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3 ^ word)
+    v0 ^= word
+    v2 ^= np.uint64(255)
+    for _ in range(3):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+@kernel
+def name_hash(text, start, length, key0, key1):
+    """Returns the 64-bit hash of a name under a key; its low byte is the fingerprint."""
+    return joined_hash(text, start, length, 0, 0, key0, key1)
+
+
+@kernel
+def hash_names(text, offsets, key0, key1, out):
     """Writes the hash of every name in a table."""
     for i in range(len(offsets) - 1):
-        out[i] = name_hash(text, offsets[i], offsets[i + 1] - offsets[i])
+        out[i] = name_hash(text, offsets[i], offsets[i + 1] - offsets[i], key0, key1)
 
 
 # Line checksums. `r` is the record's offset in 64-bit words, `b` bytes, `w` words, `h` half words of one space.

@@ -50,8 +50,10 @@ def granules(accesses: list[Access], granule: int) -> set[int]:
 
 @part
 def emit(accesses, offset, length, kind):
-    """Appends an access."""
+    """Appends an access; a full list drops it, so whoever needs all of them looks for room before an operation."""
     n = accesses[0, 0] + 1
+    if n >= len(accesses):
+        return
     accesses[n, 0] = offset
     accesses[n, 1] = length | (kind << 32)
     accesses[0, 0] = n

@@ -8,6 +8,7 @@ handler of their own and share the device. Times are in microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,15 +64,23 @@ class _State(NamedTuple):
 
 @dataclass(frozen=True)
 class Timed:
-    """The result of a simulation; `latency_us` and `kind` have one entry per operation after the warm-up."""
+    """The result of a simulation; `latency_us` and `kind` have one entry per operation after the warm-up, `early_*` one before."""
 
     ops_per_s: float
     latency_us: np.ndarray
     kind: np.ndarray
+    early_latency_us: np.ndarray
+    early_kind: np.ndarray
     granules_per_op: float
     hit_ratio: float
     device_bytes_written: int
     engine_s: float
+
+    def mean_latency_us(self, kinds: Sequence[int]) -> float:
+        """Returns the mean latency of operations of these kinds after the warm-up, or of all if the warm-up took all of them."""
+        late = self.latency_us[np.isin(self.kind, kinds)]
+        early = self.early_latency_us[np.isin(self.early_kind, kinds)]
+        return float((late if len(late) else early).mean()) if len(late) or len(early) else float("nan")
 
 
 def simulate(engine: Engine, work: Work, device: Device, *, handlers: int, rpc_us: float = 5.0, warm: float = 0.1) -> Timed:
@@ -120,6 +129,8 @@ def simulate(engine: Engine, work: Work, device: Device, *, handlers: int, rpc_u
         ops_per_s=len(counted) / max(span, 1e-9) * 1e6,
         latency_us=(finished - issued)[warm_ops:],
         kind=work.ops[start + warm_ops :, 0].astype(np.uint8),
+        early_latency_us=(finished - issued)[:warm_ops],
+        early_kind=work.ops[start : start + warm_ops, 0].astype(np.uint8),
         granules_per_op=float(touched) / max(1, total),
         hit_ratio=float(s.n[HITS]) / max(1, used),
         device_bytes_written=int(s.n[WRITTEN_BACK] + dirty) * device.granule,

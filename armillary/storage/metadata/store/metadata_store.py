@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import mmap
 import os
+import secrets
+import stat
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.files.opening import kind_of as kind_of_file
 from armillary.kernels import kernel
 
 from ..mdsec import format_space, new_layout
 from ..record_groups.groups import (
+    CHILDREN,
     COLUMNS,
+    DEPTH,
+    EXTENT,
+    HEAD,
     HIGH,
+    KEY0,
+    KEY1,
     LARGEST_EXTENT,
     NEXT_ID,
     ROWS,
     SLOTS,
     TABLE_USED,
+    TAKEN,
     WORDS,
     Layout,
     extension_place,
@@ -32,7 +43,7 @@ from ..record_groups.groups import (
     read_children,
     record_at,
 )
-from ..record_groups.operations import rename, run
+from ..record_groups.operations import NEEDS_ROOM, rename, run
 from ..record_groups.records import DIRECTORY, INLINE_NAME, MAGIC, NAME_AT, ROOT, VERSION, hash_names, kind_of, name_length
 from ..simulation.accesses import empty
 from ..simulation.engine import EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY
@@ -46,6 +57,10 @@ _FIELDS = ("id", "parent", "directory", "nlink", *ATTRIBUTES)
 _SAYS = {ENOENT: "no such name", EEXIST: "the name exists", ENOTDIR: "not a directory", EISDIR: "a directory", EINVAL: "into itself",
          ENOTEMPTY: "the directory is not empty"}  # fmt: skip
 Name = str | bytes
+#: Bytes of the superblock: magic, version, group, handlers, two words of the hash's key, and the checksum of these.
+_SUPERBLOCK = 56
+#: Ids that a store may have beyond 64 for each of its slots; ids are never used twice while a store is open, so they outrun the slots.
+_SPARE_IDS = 1 << 24
 
 
 class MetadataStore:
@@ -54,7 +69,8 @@ class MetadataStore:
     `granule` (bytes, a power of two up to 16384) is the unit in which records are read and written together, and `handlers` is the number
     of renames that can be open at once. An existing store is opened and, after a crash, repaired: every operation is there completely or
     not at all, whenever the process was killed. To survive a loss of power, call `sync`, because the pages of the file may reach the disk
-    in any order before that. Threads may share a store; calls run one after another, without the interpreter's lock.
+    in any order before that. Threads may share a store; calls run one after another, without the interpreter's lock. A store is open
+    in one process at a time; opening it a second time raises InputError.
     """
 
     def __init__(self, path: str | os.PathLike[str], granule: int = 4096, handlers: int = 4) -> None:
@@ -67,17 +83,18 @@ class MetadataStore:
         self._group = max(granule, 4096)
         self._lock = threading.RLock()
         self._acc = empty(1 << 16)
-        old = self.path.exists() and self.path.stat().st_size > 0
-        self._file = self.path.open("r+b" if old else "w+b")
+        #: The key under which names are hashed, which is drawn once for each store.
+        self._key = (0, 0)
+        self._file = self._alone()
         #: Intents that were found open and finished or undone.
         self.recovered = 0
         try:
-            if old:
+            if os.fstat(self._file.fileno()).st_size:
                 self._open()
             else:
                 self._create()
         except BaseException:
-            self._file.close()
+            self._release()
             raise
 
     def create_many(
@@ -115,7 +132,7 @@ class MetadataStore:
         out = np.zeros(len(names), np.int64)
         where = np.broadcast_to(np.asarray(parents, np.int64), len(names)).copy()
         hashes = np.zeros(len(names), np.uint64)
-        hash_names(text, offsets, hashes)
+        hash_names(text, offsets, *self._key, hashes)
         with self._lock:
             self._live()
             _lookup(self._layout, where, text, offsets, hashes, out, self._acc)
@@ -132,16 +149,15 @@ class MetadataStore:
             bad = _stat(self._layout, wanted, out)
         if bad >= 0:
             raise InputError(f"id {int(wanted[bad])}; expected one that exists", where=str(self.path))
-        return pl.DataFrame({name: out[i] for i, name in enumerate(_FIELDS)}).with_columns(pl.col("directory").cast(pl.Boolean))
+        return pl.DataFrame(_series(out))
 
     def readdirplus(self, directory: int) -> pl.DataFrame:
         """Returns the children of a directory with their attributes; `name` is binary, because names are bytes."""
         with self._lock:
             self._directory(directory)
-            count = int(self._layout.dirs[self._layout.row[directory], 6])
-            places = np.zeros(count, np.int64)
-            self._fit_list(2 * count)
-            found = read_children(self._layout, directory, places, self._acc) if self._layout.dirs[self._layout.row[directory], 0] else 0
+            row = self._layout.dirs[self._layout.row[directory]]
+            places = np.zeros(int(row[CHILDREN]), np.int64)
+            found = read_children(self._layout, directory, places, self._acc) if row[HEAD] else 0
             self._acc[0, 0] = 0
             return self._frame(places[:found])
 
@@ -169,14 +185,18 @@ class MetadataStore:
         """Moves a name; an existing one is replaced, as in POSIX."""
         text, offsets = _names([name, new_name])
         hashes = np.zeros(2, np.uint64)
-        hash_names(text, offsets, hashes)
+        hash_names(text, offsets, *self._key, hashes)
+        (start, start2), (length, length2) = offsets[:2], np.diff(offsets)
         with self._lock:
             self._directory(parent)
             self._directory(new_parent)
-            self._fit(2, 0)
-            status = rename(self._layout, parent, new_parent, self.handlers, hashes[0], offsets[0], offsets[1] - offsets[0], hashes[1],
-                            offsets[1],
-                            offsets[2] - offsets[1], text, self._acc)  # fmt: skip
+            for splits in (False, True):
+                self._fit(2, 0, splits=splits)
+                self._acc[0, 0] = 0
+                status = rename(self._layout, parent, new_parent, self.handlers, hashes[0], start, length, hashes[1], start2, length2, text,
+                                self._acc)  # fmt: skip
+                if status != NEEDS_ROOM:
+                    break
             self._acc[0, 0] = 0
         if status:
             raise InputError(f'"{_shown(name)}" to "{_shown(new_name)}": {_SAYS[int(status)]}', where=str(self.path))
@@ -215,7 +235,7 @@ class MetadataStore:
 
         with self._lock:
             self._live()
-            return check(self._layout.b, self._group, int(self._layout.m[HIGH]), self.handlers)
+            return check(self._layout.b, self._group, int(self._layout.m[HIGH]), self.handlers, self._key)
 
     def __len__(self) -> int:
         """Returns the number of records besides the root."""
@@ -233,7 +253,7 @@ class MetadataStore:
         with self._lock:
             if not self._file.closed:
                 self._map.flush()
-                self._file.close()
+                self._release()
 
     def __enter__(self) -> MetadataStore:
         return self
@@ -280,24 +300,25 @@ class MetadataStore:
         groups = self.handlers + 2 + 1024
         self._resize(groups)
         self._layout = self._indexes(groups, 4096, 256)
-        header = np.array([MAGIC, VERSION, self._group, self.handlers], np.uint64)
-        self._layout.w[:4] = header
-        self._layout.w[4] = zlib.crc32(header.tobytes())
+        self._key = self._layout.m[KEY0], self._layout.m[KEY1] = secrets.randbits(63), secrets.randbits(63)
+        header = np.array([MAGIC, VERSION, self._group, self.handlers, *self._key], np.uint64)
+        self._layout.w[: len(header)] = header
+        self._layout.w[len(header)] = zlib.crc32(header.tobytes())
         format_space(self._layout, self.handlers, self._acc)
         self._acc[0, 0] = 0
 
     def _open(self) -> None:
-        from ..record_groups.recovery import recover
+        from ..record_groups.recovery import largest_id, recover
 
-        size = self.path.stat().st_size
+        size = os.fstat(self._file.fileno()).st_size
         where = str(self.path)
-        head = self._file.read(40)
-        fields = np.frombuffer(head.ljust(40, b"\0"), np.uint64)
+        head = self._file.read(_SUPERBLOCK).ljust(_SUPERBLOCK, b"\0")
+        fields = np.frombuffer(head, np.uint64)
         if int(fields[0]) != MAGIC:
             raise InputError("found no metadata store", where=where)
         if int(fields[1]) != VERSION:
             raise InputError(f"found version {int(fields[1])}; expected {VERSION}", where=where)
-        if int(fields[4]) != zlib.crc32(head[:32]):
+        if int(fields[6]) != zlib.crc32(head[:48]):
             raise InputError("the first block has a wrong checksum", where=where)
         if int(fields[2]) != self._group:
             raise InputError(f"found granule {int(fields[2])}; expected {self._group} as asked for", where=where)
@@ -312,12 +333,37 @@ class MetadataStore:
         self._resize(groups)
         used = int(np.count_nonzero(self._space.reshape(groups, -1)[:, 45]))
         slots = self._group // 256 - 1
-        # Ids are given out in order and never twice, so no more of them than that are believed.
-        ids = 64 * used * slots + (1 << 16)
-        rows = used * slots + 16
-        self._layout = self._indexes(groups, min(ids, 1 << 33), rows)
+        # No larger id is believed than the slots could have had in a long life.
+        ids = min(int(largest_id(self._space.view(np.uint64), groups, self._group // 8, slots)) + 2, 64 * used * slots + _SPARE_IDS)
+        self._layout = self._indexes(groups, ids, used * slots + 16)
+        self._key = self._layout.m[KEY0], self._layout.m[KEY1] = int(fields[4]) & (2**63 - 1), int(fields[5]) & (2**63 - 1)
         self.recovered = recover(self._layout, self.handlers, self._acc, where)
         self._acc[0, 0] = 0
+
+    def _alone(self) -> BinaryIO:
+        """Opens the file for this process alone."""
+        where = str(self.path)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise InputError(f"cannot be opened ({(error.strerror or str(error)).lower()})", where=where) from None
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise InputError(f"found {kind_of_file(mode)}; expected a regular file", where=where)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError("the store is already open, here or in another process", where=where) from None
+            return os.fdopen(descriptor, "r+b")
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def _release(self) -> None:
+        # The map keeps a descriptor of its own, so closing the file alone would keep the lock.
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
 
     def _indexes(self, groups: int, ids: int, rows: int) -> Layout:
         return new_layout(self._group, groups=groups, ids=ids, directories=rows, handlers=self.handlers, tiny=5, chain=16, extent=16,
@@ -330,12 +376,16 @@ class MetadataStore:
         self._map = mmap.mmap(self._file.fileno(), size)
         self._space = np.frombuffer(self._map, np.uint8)
 
-    def _fit(self, creates: int, rows: int, ids: int = 0) -> None:
-        """Makes room for one more operation, and for this many ids and directories, in file and indexes."""
+    def _fit(self, creates: int, rows: int, ids: int = 0, *, splits: bool = False) -> None:
+        """Makes room for one more operation, and for this many ids and directories, in file and indexes.
+
+        With `splits` there is room to split the longest bucket that any directory can have, too.
+        """
         s = self._layout
         slots, words = int(s.m[SLOTS]), int(s.m[WORDS])
         groups = len(s.b) // (8 * words)
-        need = int(s.m[HIGH]) + 4 * LARGEST_EXTENT + 3 * (creates // slots) + 64
+        most, deepest = (int(s.dirs[: int(s.m[ROWS]), column].max()) for column in (TAKEN, DEPTH))
+        need = int(s.m[HIGH]) + 4 * LARGEST_EXTENT + int(s.m[EXTENT]) + 3 * (creates // slots) + 64 + (2 * most if splits else 0)
         changed: dict[str, Any] = {}
         if need > groups:
             groups = max(need, groups * 3 // 2)
@@ -350,28 +400,31 @@ class MetadataStore:
             dirs = np.zeros((max(int(s.m[ROWS]) + rows + 4, 2 * len(s.dirs)), COLUMNS), np.int64)
             dirs[: len(s.dirs)] = s.dirs
             changed["dirs"] = dirs
-        if int(s.m[TABLE_USED]) + (1 << 19) > len(s.table):
-            changed["table"] = _longer(s.table, 2 * len(s.table))
+        table = int(s.m[TABLE_USED]) + (2 << deepest)
+        if splits and table > len(s.table):
+            changed["table"] = _longer(s.table, max(table, 2 * len(s.table)))
         if changed:
             self._layout = s._replace(**changed)
-
-    def _fit_list(self, rows: int) -> None:
-        if len(self._acc) < rows + 8192:
-            self._acc = empty(2 * rows + 8192)
+        accesses = 8192 + 2 * most + int(s.dirs[: int(s.m[ROWS]), CHILDREN].max()) + ((slots + 8) * most if splits else 0)
+        if len(self._acc) < accesses:
+            self._acc = empty(2 * accesses)
 
     def _run(
         self, ops: np.ndarray, attributes: np.ndarray, text: np.ndarray, offsets: np.ndarray, *, ids: int = 0, rows: int = 0
     ) -> np.ndarray:
         hashes = np.zeros(len(ops), np.uint64)
-        hash_names(text, offsets, hashes)
+        hash_names(text, offsets, *self._key, hashes)
         status, ends, out = np.zeros(len(ops), np.uint8), np.zeros(len(ops), np.int64), np.zeros(1, np.int64)
-        done = 0
+        done, stuck = 0, False
         while done < len(ops):
-            self._fit(min(len(ops) - done, 100_000), rows, ids)
+            self._fit(min(len(ops) - done, 100_000), rows, ids, splits=stuck)
             self._acc[0, 0] = 0
-            self._fit_list(int(self._layout.dirs[: int(self._layout.m[ROWS]), 6].max()))
             last = min(len(ops), done + 100_000)
-            done = run(self._layout, ops, attributes, text, offsets, hashes, done, last, self.handlers, self._acc, ends[done:], status, out)
+            reached = run(self._layout, ops, attributes, text, offsets, hashes, done, last, self.handlers, self._acc, ends[done:], status,
+                          out)  # fmt: skip
+            if reached == done and stuck:
+                raise InputError(f"found no room for operation {done}", where=str(self.path))
+            done, stuck = reached, reached == done
         self._acc[0, 0] = 0
         return status
 
@@ -393,13 +446,11 @@ class MetadataStore:
         places = places[places >= 0]
         out = np.zeros((len(_FIELDS), len(places)), np.int64)
         ends = np.zeros(len(places) + 1, np.int64)
-        text = np.zeros(255 * len(places) + 1, np.uint8)
+        text = np.empty(255 * len(places) + 1, np.uint8)
         _gather(self._layout, places, out, text, ends)
-        raw, marks = text.tobytes(), ends.tolist()
+        raw, marks = text[: ends[-1]].tobytes(), ends.tolist()
         names = pl.Series("name", [raw[a:b] for a, b in itertools.pairwise(marks)], pl.Binary)
-        return pl.DataFrame([names, *(pl.Series(name, out[i]) for i, name in enumerate(_FIELDS))]).with_columns(
-            pl.col("directory").cast(pl.Boolean)
-        )
+        return pl.DataFrame([names, *_series(out)])
 
     def _directory(self, number: int) -> None:
         self._live()
@@ -421,9 +472,21 @@ def _shown(name: Name) -> str:
     return name if isinstance(name, str) else name.decode(errors="replace")
 
 
-def _names(names: Iterable[Name]) -> tuple[np.ndarray, np.ndarray]:
+def _series(fields: np.ndarray) -> list[pl.Series]:
+    import polars as pl
+
+    return [pl.Series(name, fields[i] != 0 if name == "directory" else fields[i]) for i, name in enumerate(_FIELDS)]
+
+
+def _names(names: Sequence[Name]) -> tuple[np.ndarray, np.ndarray]:
     """Returns (text, offsets) of names, each 1 to 255 bytes without "/" and NUL."""
-    encoded = [name if isinstance(name, bytes) else os.fsencode(name) for name in names]
+    try:
+        # One call encodes all of them.
+        encoded = os.fsencode("\0".join(names)).split(b"\0") if names else []  # type: ignore[arg-type]
+    except TypeError:
+        encoded = []
+    if len(encoded) != len(names):
+        encoded = [name if isinstance(name, bytes) else os.fsencode(name) for name in names]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
     text = np.frombuffer(bytearray(b"".join(encoded) + b"\0"), np.uint8)

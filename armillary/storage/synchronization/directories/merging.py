@@ -7,10 +7,12 @@ Both sides started from what both showed after their last session, so a copy of 
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from ..replicas.merge3 import merge_sequences
 from ..replicas.versions import Version
 from . import durable
+from .beneath import create_new
 from .display import MergeContents
 from .entries import Entry, content_hash, entry
 from .scanning import hash_file
@@ -46,13 +48,14 @@ def keep_texts(store: DirectoryStore) -> None:
     """Keeps a copy of every text that is shown now, and of no other."""
     folder = store.folder / "texts"
     folder.mkdir(exist_ok=True)
-    shown = {data.decode(): path for path, data in store.rows("SELECT path, data FROM shown WHERE kind = 1 AND size <= ?", (MOST,))}
+    rows = [store.shown_row(row) for row in store.rows("SELECT * FROM shown WHERE kind = 1 AND size <= ?", (MOST,))]
+    shown = {row.data: row.path for row in rows}
     kept = set(os.listdir(folder))
     for name in kept - shown.keys():
         os.unlink(folder / name)
     for name in shown.keys() - kept:
         try:
-            hash_file(os.fsencode(store.root) + b"/" + shown[name], folder)
+            hash_file(store, shown[name], folder)
         except OSError:
             continue
 
@@ -61,11 +64,12 @@ def _text(store: DirectoryStore, holds: Entry | None) -> bytes | None:
     """Returns a content if it is a text and at hand."""
     if holds is None or holds.kind != "file" or holds.size > MOST:
         return None
-    places = [os.fsencode(store.staging / holds.data), os.fsencode(store.folder / "texts" / holds.data)]
-    places += [os.fsencode(store.root) + b"/" + row.path for row in store.shown_with(holds.data)]
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    places = [partial(os.open, folder / holds.data, flags) for folder in (store.staging, store.folder / "texts")]
+    places += [partial(store.open_beneath, row.path) for row in store.shown_with(holds.data)]
     for place in places:
         try:
-            with open(place, "rb") as file:
+            with os.fdopen(place(), "rb") as file:
                 data = file.read(MOST + 1)
         except OSError:
             continue
@@ -77,7 +81,7 @@ def _text(store: DirectoryStore, holds: Entry | None) -> bytes | None:
 
 
 def _write(path: str, data: bytes) -> None:
-    with open(f"{path}.part", "wb") as file:
+    with os.fdopen(create_new(f"{path}.part"), "wb") as file:
         file.write(data)
     os.rename(f"{path}.part", path)
     durable.wrote()

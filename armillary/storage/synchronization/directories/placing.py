@@ -145,6 +145,8 @@ class Placing:
                 os.unlink(copy)
             copy_file(source, copy)
             source = copy
+        if kind_of(os.lstat(source).st_mode) != "file":
+            raise OSError(errno.EINVAL, "what lies in staging is no file")
         os.chmod(source, holds.mode)
         return source
 
@@ -162,6 +164,8 @@ class Placing:
             return self._open[folder]
         parent, _, name = folder.rpartition(b"/")
         within = self._folder(parent, make)
+        if name in (b"", b".", b".."):
+            raise OSError(errno.ELOOP, "leads out of the directory")
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(name, flags, dir_fd=within)
@@ -196,10 +200,10 @@ class Placing:
             if now._replace(mtime=0) != row.stat._replace(mtime=0) or (row.stat.mtime != now.mtime and row.stat.mtime != -1):
                 raise Touched
             if row.stat.mtime == -1:
-                read = hash_file(os.fsencode(self.store.root) + b"/" + path)
+                read = hash_file(self.store, path)
                 if read.hash != row.data or not read.steady or read.stat != now:
                     raise Touched
-        elif row.kind == "link" and text(os.readlink(os.fsencode(self.store.root) + b"/" + path)) != row.data:
+        elif row.kind == "link" and text(os.readlink(name, dir_fd=fd)) != row.data:
             raise Touched
         return found
 
@@ -322,9 +326,8 @@ def staged(store: DirectoryStore, data: str) -> bool:
     if data in store.ready:
         return True
     for row in store.shown_with(data):
-        full = os.fsencode(store.root) + b"/" + row.path
         try:
-            if hash_file(full, store.staging).hash == data:
+            if hash_file(store, row.path, store.staging).hash == data:
                 store.ready.add(data)
                 durable.wrote()
                 return True

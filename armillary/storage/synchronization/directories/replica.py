@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,7 +38,7 @@ class Replica:
         folder = _state_folder(self.path, state)
         self.store = DirectoryStore(self.path, folder, durably=durable, keep=keep)
         #: The name that no path of a version may begin with.
-        self.state_name = folder.name if folder.parent == self.path else ""
+        self.state_name = self.store.state_name
         self.merge: MergeContents | None = line_merge(self.store) if automerge and keep else None
         self.scanned = ScanReport()
         self.placed: list[tuple[str, str]] = []
@@ -139,14 +140,12 @@ class Replica:
 
     def content(self, data: str) -> Iterator[bytes] | None:
         """Returns the pieces of a content that lies here, or None if none does. Whoever takes them checks their hash."""
-        places = [os.fsencode(self.store.staging / data)] if data in self.store.ready else []
-        places += [os.fsencode(self.path) + b"/" + row.path for row in self.store.shown_with(data)]
-        for place in places:
-            try:
-                fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                continue
-            return _pieces(fd)
+        if data in self.store.ready:
+            with contextlib.suppress(OSError):
+                return _pieces(os.open(self.store.staging / data, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        for row in self.store.shown_with(data):
+            with contextlib.suppress(OSError):
+                return _pieces(self.store.open_beneath(row.path))
         return None
 
     def arrived(self, source: str, data: str) -> None:

@@ -16,9 +16,10 @@ from stat import S_ISREG
 from armillary.errors import one_line
 
 from ..replicas.versions import Item, Version
+from .beneath import create_new
 from .display import MergeContents, plan, reconcile, with_folders
 from .entries import MODE, Entry, Kind, Stat, content_hash, entry, entry_version, is_racy, kind, kind_of, raw, signature, text
-from .store import DirectoryStore, Shown, shown_row
+from .store import DirectoryStore, Shown
 
 PIECE = 1 << 20
 #: How often a file that changes while it is read is read again.
@@ -147,14 +148,13 @@ def _compare(store: DirectoryStore, out: Walk, path: bytes, what: Kind | None, s
 
 
 def _read(store: DirectoryStore, out: Walk, path: bytes, what: Kind, st: os.stat_result, stamp: int, hot: set[bytes]) -> Found | str:
-    full = os.fsencode(store.root) + b"/" + path
     if what == "dir":
         return Found(path, Entry("dir", st.st_mode & MODE, 0, ""), Stat(0, 0, 0, st.st_ino))
     if what == "link":
-        target = os.readlink(full)
+        target = os.readlink(os.fsencode(store.root) + b"/" + path)
         return Found(path, Entry("link", 0, len(target), text(target)), Stat(len(target), 0, 0, st.st_ino))
     for _ in range(TRIES):
-        made = hash_file(full, store.staging if path in hot else None)
+        made = hash_file(store, path, store.staging if path in hot else None)
         if path in hot:
             store.ready.add(made.hash)
         out.hashed += made.size
@@ -176,12 +176,12 @@ class Hashed:
     steady: bool
 
 
-def hash_file(full: bytes, into: Path | None = None) -> Hashed:
-    """Reads a file once; with `into` a copy under its hash is kept there, the same bytes."""
-    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def hash_file(store: DirectoryStore, path: bytes, into: Path | None = None) -> Hashed:
+    """Reads a file below the root once; with `into` a copy under its hash is kept there, the same bytes."""
+    fd = store.open_beneath(path)
     made = content_hash()
     size = 0
-    copy = None if into is None else open(into / "reading", "wb")  # noqa: SIM115
+    copy = None if into is None else os.fdopen(create_new(into / "reading"), "wb")
     try:
         before = os.fstat(fd)
         while piece := os.read(fd, PIECE):
@@ -195,7 +195,7 @@ def hash_file(full: bytes, into: Path | None = None) -> Hashed:
         if copy is not None:
             copy.close()
     if copy is not None and into is not None:
-        os.rename(copy.name, into / made.hexdigest())
+        os.rename(into / "reading", into / made.hexdigest())
     steady = signature(before) == signature(after) and size == after.st_size
     return Hashed(made.hexdigest(), size, signature(before), before.st_mode, steady)
 
@@ -205,7 +205,7 @@ def now_ns(store: DirectoryStore) -> int:
     if not store.keep:
         return 0
     probe = store.folder / "clock"
-    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         os.utime(fd)
         return os.fstat(fd).st_mtime_ns
@@ -403,7 +403,7 @@ class _Scan:
             made = entry_version(_distinct(tuple(under[stays.id]), seen[stays.id]), stays.file, stays.path, entry(stays))
             store.create(made)
             for row in store.rows("SELECT * FROM shown WHERE id = ?", (stays.id,)):
-                self.rows[row[0]] = shown_row(row)._replace(id=made.id)
+                self.rows[row[0]] = store.shown_row(row)._replace(id=made.id)
             self.counted["written"] += 1
         if removed and not survivors:
             self._delete(removed, tuple(i for c in removed for i in seen[c.row.id]), store.get(removed[0].row.id))

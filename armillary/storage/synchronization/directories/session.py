@@ -17,6 +17,7 @@ from ..replicas.link_register import LinkEnd, Phase
 from ..replicas.versions import Item, Version
 from ..world.protocol import Message
 from . import wire
+from .beneath import create_new
 from .entries import content_hash
 from .replica import Replica
 from .store import DirectoryStore
@@ -249,7 +250,7 @@ class _Incoming:
 
     def __init__(self, path: str, data: str) -> None:
         self.path, self.data = path, data
-        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.fd = create_new(path)
         self._hash = content_hash()
 
     def add(self, piece: bytes) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,8 @@ from armillary.errors import InputError, one_line
 from ..replicas.link_register import Phase, Register
 from ..replicas.versions import ID_BYTES, Item, Version, VersionStore
 from . import durable, wire
-from .entries import HASH_BYTES, KINDS, Entry, Kind, Stat, entry, entry_version, raw, text
+from .beneath import open_beneath
+from .entries import HASH_BYTES, KINDS, MODE, Entry, Kind, Stat, check_entry_path, entry, entry_version, raw, text
 
 FORMAT = 1
 #: A transaction carries about this many versions and bytes of contents; more only where one version's content is gone under a later one.
@@ -44,6 +47,10 @@ CREATE TABLE splits (file TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE links (peer TEXT PRIMARY KEY, epoch INTEGER, n INTEGER, phase TEXT, digest TEXT, staged BLOB, outgoing BLOB,
                     finished_n INTEGER, finished_digest TEXT, asked INTEGER, summary BLOB) WITHOUT ROWID;
 """
+#: What may lie in the state folder, and whether it is a folder; a link in place of one of them would lead out.
+PARTS = {"staging": True, "texts": True, "superseded": True, "lock": False, "clock": False, "state.sqlite": False,
+         "state.sqlite-wal": False, "state.sqlite-shm": False, "state.sqlite-journal": False}  # fmt: skip
+_ID, _HASH = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}"), re.compile(rf"[0-9a-f]{{{2 * HASH_BYTES}}}")
 _VERSION = "v.id, v.file, v.parents, v.path, v.kind, v.mode, v.size, v.data, v.groups"
 
 
@@ -66,7 +73,8 @@ class Shown(NamedTuple):
 class DirectoryStore(VersionStore):
     """The versions of one replica on disk, with the interface that links use, for one process at a time.
 
-    `root` is the directory; `keep` False leaves no trace, because everything is rolled back on `close`.
+    `root` is the directory; `keep` False leaves no trace, because everything is rolled back on `close`. The state may have come with the
+    directory from a stranger: every row is checked when it is read, and whatever is opened lies beneath the root.
     """
 
     def __init__(self, root: Path, folder: Path, *, durably: bool, keep: bool) -> None:
@@ -75,13 +83,17 @@ class DirectoryStore(VersionStore):
         self.where = str(folder)
         self.limit = None
         self._depth = 0
-        self._lock = -1
+        self._lock = self._root = -1
+        #: The name that no path of a version may begin with.
+        self.state_name = folder.name if folder.parent == root else ""
+        self._check_parts()
         there = (folder / "state.sqlite").exists()
         if keep:
             self.staging.mkdir(parents=True, exist_ok=True)
-        if keep or there:
-            self._hold_alone()
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            if keep or there:
+                self._hold_alone()
             self._open(str(folder / "state.sqlite") if keep or there else ":memory:")
         except sqlite3.DatabaseError as error:
             self.close()
@@ -90,8 +102,23 @@ class DirectoryStore(VersionStore):
             self.close()
             raise
 
+    def _check_parts(self) -> None:
+        """Refuses a state folder in which a link, or anything else, stands in place of one of its parts."""
+        for name, is_folder in PARTS.items():
+            try:
+                mode = os.lstat(self.folder / name).st_mode
+            except OSError:
+                continue
+            if stat.S_ISDIR(mode) != is_folder or not (is_folder or stat.S_ISREG(mode)):
+                expected = "a folder" if is_folder else "a regular file"
+                raise InputError(f"found something else; expected {expected}", where=str(self.folder / name))
+
+    def open_beneath(self, path: bytes, flags: int = os.O_RDONLY) -> int:
+        """Opens something below the root; no link is followed on the way."""
+        return open_beneath(self._root, path, flags)
+
     def _hold_alone(self) -> None:
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -101,6 +128,7 @@ class DirectoryStore(VersionStore):
 
     def _open(self, target: str) -> None:
         self._database = sqlite3.connect(target, isolation_level=None, timeout=60)
+        self._database.execute("PRAGMA trusted_schema = OFF")
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute(f"PRAGMA synchronous = {'FULL' if self.durably else 'OFF'}")
         self._database.execute("PRAGMA cache_size = -65536")
@@ -114,17 +142,33 @@ class DirectoryStore(VersionStore):
                 for statement in SCHEMA.split(";"):
                     self._database.execute(statement)
                 self._database.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        self._check_schema()
         found = dict(self.rows("SELECT key, value FROM meta"))
         if found.get("format") != FORMAT:
             raise InputError(f"found state of version {found.get('format')}; expected version {FORMAT}", where=self.where)
-        if found["root"] != root.st_ino:
-            other = one_line(text(found["path"]), 120)
+        if found.get("root") != root.st_ino:
+            other = one_line(text(bytes(found["path"])), 120) if isinstance(found.get("path"), bytes) else "unknown"
             said = f'found the state of another directory ("{other}"); expected that of "{one_line(str(self.root), 120)}"'
             raise InputError(f"{said}. If this is a copy, remove the state folder; nothing is deleted because of that", where=self.where)
-        self.me = str(found["me"])
+        self.me = str(found.get("me"))
         #: The names of complete contents in staging.
-        self.ready = {name for name in os.listdir(self.staging) if len(name) == 2 * HASH_BYTES} if self.keep else set()
+        self.ready = {one.name for one in os.scandir(self.staging) if _HASH.fullmatch(one.name) and one.is_file(follow_symlinks=False)} \
+            if self.keep else set()  # fmt: skip
         self.counts = dict(self.rows("SELECT author, MAX(number) FROM log GROUP BY author"))
+        if not all(isinstance(author, str) and _ID.fullmatch(author) and isinstance(n, int) and n > 0 for author, n in
+                   [(self.me, 1), *self.counts.items()]):  # fmt: skip
+            raise self._wrong("authors that are no ids")
+
+    def _check_schema(self) -> None:
+        """Refuses triggers, views and other tables than ours, because they could do things that no row says."""
+        kept = self.rows("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
+        ours = {" ".join(statement.split()) for statement in SCHEMA.split(";") if statement.strip()}
+        other = [name for _, name, sql in kept if " ".join(str(sql).split()) not in ours]
+        if other or len(kept) != len(ours):
+            raise self._wrong(f'a table or trigger "{one_line(str(other[0] if other else "missing"), 60)}"')
+
+    def _wrong(self, found: str) -> InputError:
+        return InputError(f"found {found}; expected the state of a replica", where=self.where)
 
     def close(self) -> None:
         """Gives the folder back; nothing is lost without it."""
@@ -136,6 +180,9 @@ class DirectoryStore(VersionStore):
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
 
     def rows(self, query: str, values: Iterable[Any] = ()) -> list[Any]:
         """Returns all rows of a query."""
@@ -223,7 +270,7 @@ class DirectoryStore(VersionStore):
         for author, number, head, *row in found:
             if number <= theirs.get(author, 0):
                 continue
-            one = _version(row)
+            one = self._version(row)
             out.append(((author, number), one))
             gone.difference_update(one.parents)
             holds = entry(one)
@@ -256,7 +303,7 @@ class DirectoryStore(VersionStore):
 
     def get(self, id: str) -> Version:
         """Returns a version that is here."""
-        return _version(self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))[0])
+        return self._version(self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))[0])
 
     def is_head(self, id: str) -> bool:
         """Returns whether nothing here was made from it."""
@@ -265,12 +312,12 @@ class DirectoryStore(VersionStore):
     def heads_of(self, file: str) -> list[Version]:
         """Returns the heads of a file, deletes too, by id."""
         query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.file = ? ORDER BY h.id"
-        return [_version(row) for row in self.rows(query, (file,))]
+        return [self._version(row) for row in self.rows(query, (file,))]
 
     def heads_at(self, path: str) -> list[Version]:
         """Returns the living heads whose path this is, by id."""
         query = f"SELECT {_VERSION} FROM heads h JOIN versions v ON v.id = h.id WHERE h.path = ? AND h.live ORDER BY h.id"
-        return [_version(row) for row in self.rows(query, (raw(path),))]
+        return [self._version(row) for row in self.rows(query, (raw(path),))]
 
     def has_below(self, path: str) -> bool:
         """Returns whether a living head lies below this path, so that it must be a directory."""
@@ -294,11 +341,11 @@ class DirectoryStore(VersionStore):
     def shown_at(self, path: str | bytes) -> Shown | None:
         """Returns what is known to lie at a path."""
         found = self.rows("SELECT * FROM shown WHERE path = ?", (raw(path) if isinstance(path, str) else path,))
-        return shown_row(found[0]) if found else None
+        return self.shown_row(found[0]) if found else None
 
     def shown_with(self, data: str) -> list[Shown]:
         """Returns the files that hold this content."""
-        return [shown_row(row) for row in self.rows("SELECT * FROM shown WHERE data = ? AND kind = 1 LIMIT 4", (raw(data),))]
+        return [self.shown_row(row) for row in self.rows("SELECT * FROM shown WHERE data = ? AND kind = 1 LIMIT 4", (raw(data),))]
 
     def is_shown(self, id: str) -> bool:
         """Returns whether a version lies on disk under some name."""
@@ -315,11 +362,11 @@ class DirectoryStore(VersionStore):
 
     def shown_wanted(self) -> dict[bytes, Shown]:
         """Returns what is known to lie at the paths where something is still to be placed."""
-        return {row[0]: shown_row(row) for row in self.rows("SELECT s.* FROM want w JOIN shown s ON s.path = w.path")}
+        return {row[0]: self.shown_row(row) for row in self.rows("SELECT s.* FROM want w JOIN shown s ON s.path = w.path")}
 
     def wanted(self) -> list[tuple[bytes, Version | None]]:
         """Returns what is still to be placed: path and version, or None for nothing."""
-        return [(row[0], None if row[1] is None else _version(row[1:])) for row in self.rows(
+        return [(self._path(row[0]), None if row[1] is None else self._version(row[1:])) for row in self.rows(
             f"SELECT w.path, {_VERSION} FROM want w LEFT JOIN versions v ON v.id = w.id ORDER BY w.path")]  # fmt: skip
 
     def conflicts(self) -> tuple[str, ...]:
@@ -337,8 +384,12 @@ class DirectoryStore(VersionStore):
         if not found:
             return Register()
         epoch, n, phase, digest, staged, outgoing, finished_n, finished_digest, asked = found[0]
-        items = [wire.read_items(wire.Reader(kept, self.where), "") for kept in (staged, outgoing)]
-        return Register(epoch, n, Phase(phase), digest, items[0], items[1], (finished_n, finished_digest), asked)
+        numbers, blobs = (epoch, n, finished_n, asked), (staged, outgoing)
+        sound = all(isinstance(i, int) for i in numbers) and all(isinstance(b, bytes) for b in blobs) and phase in {p.value for p in Phase}
+        if not sound:
+            raise self._wrong(f"a register of the link to {one_line(str(peer), 40)} that cannot be")
+        items = [wire.read_items(wire.Reader(kept, self.where), self.state_name) for kept in blobs]
+        return Register(epoch, n, Phase(phase), str(digest), items[0], items[1], (finished_n, str(finished_digest)), asked)
 
     def keep_register(self, peer: str, r: Register, changed: Iterable[str]) -> None:
         """Writes a register; of what may be long only what changed."""
@@ -362,19 +413,46 @@ class DirectoryStore(VersionStore):
 
     def staged(self) -> set[str]:
         """Returns the contents that open transactions or pending placements need."""
-        needed = {row[0].decode() for row in self.rows("SELECT v.data FROM want w JOIN versions v ON v.id = w.id WHERE v.kind = 1")}
+        needed = {holds.data for _, one in self.wanted() if one is not None and (holds := entry(one)) is not None and holds.kind == "file"}
         for (peer,) in self.rows("SELECT peer FROM links"):
             needed |= {holds.data for _, one in self.register(peer).staged if (holds := entry(one)) is not None and holds.kind == "file"}
         return needed
 
+    # Rows, which are checked whenever they are read.
 
-def shown_row(row: tuple[Any, ...]) -> Shown:
-    """Returns a row of `shown`."""
-    path, id, kind, mode, data, *rest = row
-    return Shown(path, id, KINDS[kind - 1], mode, text(data), Stat(*rest))
+    def shown_row(self, row: tuple[Any, ...]) -> Shown:
+        """Returns a row of `shown`."""
+        path, id, kind, mode, data, *rest = row
+        holds = self._entry(kind, mode, rest[0], data)
+        if holds is None or not _is_id(id) or len(rest) != 4 or not all(isinstance(number, int) for number in rest):
+            raise self._wrong(f'a row for "{one_line(text(self._path(path)), 60)}" that cannot be')
+        return Shown(self._path(path), id, holds.kind, holds.mode, holds.data, Stat(*rest))
+
+    def _version(self, row: Iterable[Any]) -> Version:
+        id, file, parents, path, kind, mode, size, data, group = row
+        texts = all(isinstance(field, str) for field in (id, file, parents, group))
+        if not texts or not all(_is_id(one) for one in (id, *parents.split())):
+            raise self._wrong("a version whose ids are none")
+        holds = self._entry(kind, mode, size, data)
+        return Version(id, file, tuple(parents.split()), text(self._path(path)), holds, group, ())  # type: ignore[arg-type]
+
+    def _entry(self, kind: Any, mode: Any, size: Any, data: Any) -> Entry | None:
+        if kind == 0:
+            return None
+        numbers = all(isinstance(number, int) and number >= 0 for number in (kind, mode, size))
+        if not numbers or not isinstance(data, bytes) or kind > len(KINDS) or mode > MODE:
+            raise self._wrong("an entry that cannot be")
+        what, held = KINDS[kind - 1], text(data)
+        if (what == "file" and not _HASH.fullmatch(held)) or (what == "dir" and held) or (what == "link" and (not held or "\0" in held)):
+            raise self._wrong(f'a {what} that holds "{one_line(held, 60)}"')
+        return Entry(what, mode, size, held)
+
+    def _path(self, path: Any) -> bytes:
+        if not isinstance(path, bytes):
+            raise self._wrong("a path that is no bytes")
+        check_entry_path(text(path), self.state_name, self.where)
+        return path
 
 
-def _version(row: Iterable[Any]) -> Version:
-    id, file, parents, path, kind, mode, size, data, group = row
-    holds = Entry(KINDS[kind - 1], mode, size, text(data)) if kind else None
-    return Version(id, file, tuple(parents.split()), text(path), holds, group, ())  # type: ignore[arg-type]
+def _is_id(id: Any) -> bool:
+    return isinstance(id, str) and _ID.fullmatch(id) is not None

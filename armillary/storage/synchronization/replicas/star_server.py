@@ -38,7 +38,7 @@ class StarServer:
         return {}
 
     def safe_elsewhere(self, path: str) -> bool:
-        """Returns false, because the server keeps everything."""
+        """Returns False, because the server keeps everything and never drops a content that others have."""
         return False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ class Schedule:
         for name, cold_s in self.evicts.items():
             if not cold_s >= 0:
                 raise InputError(f"evicts of {name}: found {cold_s!r}; expected seconds, not negative", where=self.where)
-        self._check_operations()
+        check_operations(self.operations, self.replicas, lambda n: f"{self.where}: operation {n + 1}", self.where)
 
     def _check_known(self, names: Iterable[str]) -> None:
         for name in names:
@@ -176,48 +176,52 @@ class Schedule:
             if value is not None and not 0.0 <= value <= 1.0:
                 raise InputError(f"{name}: found {value!r}; expected a probability from 0 to 1", where=self.where)
 
-    def _check_operations(self) -> None:
-        last = 0.0
-        open_groups: dict[str, str] = {}
-        used: set[str] = set()
-        for line, op in enumerate(self.operations, 1):
-            where = f"{self.where}:{line}"
-            if op.op not in OPS:
-                raise unknown("operation", op.op, OPS, where=where)
-            if op.replica not in self.replicas:
-                raise unknown("replica", op.replica, self.replicas, where=where)
-            if not math.isfinite(op.t) or op.t < last:
-                raise InputError(f"t: found {op.t!r} after {last!r}; expected seconds that do not decrease", where=where)
-            last = op.t
-            if op.size < 0:
-                raise InputError(f"size: found {op.size}; expected bytes, not negative", where=where)
-            if op.op in _ON_PATHS:
-                check_path(op.path, where)
-            if op.op == "rename":
-                check_path(op.to, where)
-            if op.op == "begin":
-                if not op.group or op.replica in open_groups or op.group in used:
-                    raise InputError(f'begin of group "{one_line(op.group)}": expected a new name, and no group open here', where=where)
-                open_groups[op.replica] = op.group
-                used.add(op.group)
-            elif op.op == "end":
-                if open_groups.pop(op.replica, None) != op.group:
-                    raise InputError(f'end of group "{one_line(op.group)}": expected the group that this replica has open', where=where)
-            elif op.op != "read" and op.group != open_groups.get(op.replica, ""):
-                raise InputError(
-                    f'group: found "{one_line(op.group)}"; expected "{open_groups.get(op.replica, "")}", open here', where=where
-                )
-        for replica, group in open_groups.items():
-            raise InputError(f'group "{one_line(group)}" of {replica} has a begin and no end', where=self.where)
-
     def is_down(self, sender: str, receiver: str, t: float) -> bool:
         """Returns whether a message from `sender` to `receiver` at `t` is lost to an outage."""
         return any(o.t0 <= t < o.t1 and o.cuts(sender, receiver) for o in self.outages)
 
 
+def check_operations(operations: Iterable[Operation], replicas: Sequence[str], place: Callable[[int], str], where: str) -> None:
+    """Raises InputError for the first operation that cannot be; `place(n)` says where operation n, counted from 0, was found."""
+    last = 0.0
+    open_groups: dict[str, str] = {}
+    used: set[str] = set()
+    for n, op in enumerate(operations):
+        if op.op not in OPS:
+            raise unknown("operation", op.op, OPS, where=place(n))
+        if op.replica not in replicas:
+            raise unknown("replica", op.replica, replicas, where=place(n))
+        if not math.isfinite(op.t) or op.t < last:
+            raise InputError(f"t: found {op.t!r} after {last!r}; expected seconds that do not decrease", where=place(n))
+        last = op.t
+        if op.size < 0:
+            raise InputError(f"size: found {op.size}; expected bytes, not negative", where=place(n))
+        for path in ((op.path,) if op.op in _ON_PATHS else ()) + ((op.to,) if op.op == "rename" else ()):
+            if not is_below_root(path):
+                check_path(path, place(n))
+        opened = open_groups.get(op.replica, "")
+        if op.op == "begin":
+            if not op.group or opened or op.group in used:
+                raise InputError(f'begin of group "{one_line(op.group)}": expected a new name, and no group open here', where=place(n))
+            open_groups[op.replica] = op.group
+            used.add(op.group)
+        elif op.op == "end":
+            if open_groups.pop(op.replica, None) != op.group:
+                raise InputError(f'end of group "{one_line(op.group)}": expected the group that this replica has open', where=place(n))
+        elif op.op != "read" and op.group != opened:
+            raise InputError(f'group: found "{one_line(op.group)}"; expected "{opened}", open here', where=place(n))
+    for replica, group in open_groups.items():
+        raise InputError(f'group "{one_line(group)}" of {replica} has a begin and no end', where=where)
+
+
+def is_below_root(path: str) -> bool:
+    """Returns whether `path` is relative and stays below the root."""
+    return bool(path) and "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+
+
 def check_path(path: str, where: str) -> None:
     """Raises InputError unless `path` is relative and stays below the root."""
-    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if not is_below_root(path):
         raise InputError(f'path: found "{one_line(path)}"; expected a relative path below the root', where=where)
 
 
@@ -236,8 +240,10 @@ def read_schedule(path: str | Path, **world: Any) -> Schedule:
         if content and size not in (NO_SIZE, measured):
             raise table.error(row, f"found {size} beside a content of {measured} bytes; expected these, or no size", "size")
         operations.append(Operation(t, replica, op, name, to, measured if size == NO_SIZE else size, group))
-    found = tuple(dict.fromkeys(op.replica for op in operations))
-    return Schedule(replicas=world.pop("replicas", found), operations=tuple(operations), where=str(path), **world)
+    found = tuple(world.pop("replicas", dict.fromkeys(op.replica for op in operations)))
+    # Here the lines are known; the schedule itself can only count its operations.
+    check_operations(operations, found, lambda n: str(table.error(n, "").where), str(path))
+    return Schedule(replicas=found, operations=tuple(operations), where=str(path), **world)
 
 
 def horizon(operations: Iterable[Operation]) -> float:

@@ -145,6 +145,9 @@ class World:
         #: For every operation, the replicas that have shown it, as bits; and when each replica last used a path.
         self._seen: dict[int, int] = {}
         self._used: dict[tuple[str, str], float] = {}
+        #: The deletes and renames that emptied a path, and for every replica and path the writes that it has shown there.
+        self._emptied: dict[str, list[int]] = {}
+        self._had: dict[tuple[str, str], set[int]] = {}
         self._bit = {name: 1 << i for i, name in enumerate(schedule.replicas)}
         self._away = {name: Spans((o.t0, o.t1) for o in schedule.outages if name in (o.a, o.b)) for name in schedule.replicas}
         star = protocol.topology == "star"
@@ -195,6 +198,7 @@ class World:
             if act is None or not bit:
                 continue
             op, seen = act.operation, self._seen.get(n, 0)
+            self._had.setdefault((replica, op.to or op.path), set()).add(n)
             if op.replica != replica and not seen & bit:
                 self._seen[n] = seen | bit
                 if not self._away[replica].holds(op.t) and not self._away[op.replica].holds(op.t):
@@ -226,11 +230,19 @@ class World:
         if (op.op in ("delete", "rename") and not live) or taken:
             self.refused += 1
             return
-        self.truth.happened(act, shown)
+        self.truth.happened(act, shown, () if live else self._vanished(op))
+        self._had.setdefault((op.replica, op.to or op.path), set()).add(act.number)
+        if op.op in ("delete", "rename"):
+            self._emptied.setdefault(op.path, []).append(act.number)
         if op.replica in self.schedule.evicts:
             self._used[op.replica, op.to or op.path] = self.sim.now
         if not node.local(act):
             raise AssertionError(f"{type(node).__name__} refused {op}")
+
+    def _vanished(self, op: Operation) -> tuple[int, ...]:
+        """Returns the deletes and renames of which the user knows, who sees nothing where the replica once showed what they took away."""
+        had = self._had.get((op.replica, op.path), set())
+        return tuple(n for n in self._emptied.get(op.path, ()) if n in had or any(self.truth.before(a, n) for a in had))
 
     def _read(self, node: Node, op: Operation) -> None:
         shown = node.look(op.path)

@@ -51,6 +51,8 @@ class Truth:
         self.acts: dict[int, Act] = {}
         #: The operations whose versions the user had in view.
         self.direct: dict[int, tuple[int, ...]] = {}
+        #: The deletes and renames of which the user knew that they had emptied the path, for operations where nothing lay.
+        self.aware: dict[int, tuple[int, ...]] = {}
         self.groups: dict[str, list[int]] = defaultdict(list)
         self.torn = 0
         self.conflicts = 0
@@ -66,11 +68,17 @@ class Truth:
         self._taken: dict[str, int] = defaultdict(int)
         self._visible: dict[str, _Visible] = defaultdict(_Visible)
 
-    def happened(self, act: Act, shown: Sequence[Shown]) -> None:
-        """Stamps an accepted operation with what its user saw."""
+    def happened(self, act: Act, shown: Sequence[Shown], emptied: tuple[int, ...] = ()) -> None:
+        """Stamps an accepted operation with what its user saw.
+
+        `emptied` are the deletes and renames of which the user knows where nothing lies at the path. Not every protocol keeps them, but
+        whoever writes in view of a delete is not concurrent with what was deleted.
+        """
         n, op = act.number, act.operation
         direct = tuple(dict.fromkeys(other for version in shown for other in version.ops))
         self.acts[n], self.direct[n] = act, direct
+        if emptied:
+            self.aware[n] = emptied
         if op.op == "rename":
             self._renames.append(n)
         else:
@@ -180,7 +188,9 @@ class Truth:
         return len(found)
 
     def _are_apart(self, a: int, b: int) -> bool:
-        return self.acts[a].operation.replica != self.acts[b].operation.replica and not self.before(a, b)
+        if self.acts[a].operation.replica == self.acts[b].operation.replica or self.before(a, b):
+            return False
+        return not any(n == a or self.before(a, n) for n in self.aware.get(b, ()))
 
     def lost_updates(self, trees: Iterable[Tree]) -> int:
         """Writes that nobody shows and nobody replaced or deleted in view of them."""
