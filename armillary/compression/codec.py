@@ -22,6 +22,8 @@ class ArrayCodec(Codec):  # type: ignore[misc]
 
     #: Parameters and their defaults: what `get_config` keeps.
     defaults: ClassVar[Mapping[str, Any]] = {}
+    #: The most bytes that `unpack` makes. It is no parameter, because parameters come from the store that is read.
+    most_bytes: ClassVar[int] = 1 << 30
 
     def __init__(self, **parameters: Any) -> None:
         for name in parameters:

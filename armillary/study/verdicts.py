@@ -421,4 +421,4 @@ def _counts(claim: Claim) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value + 0.0:.3g}"  # Without the sign of a negative zero.

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from armillary import catalogue
 from armillary.arena import Arena
 from armillary.case import Case
@@ -62,10 +64,12 @@ def check_arena(path: str | Arena, *, everything: bool = False, most_cpu_s: floa
     again = _second_pass(planned, everything)
     faults += _differences(again, first)
     if cpu_s > most_cpu_s and not faults:
-        began = _cpu_s()
-        for unit in _shared(planned.units):
-            execute(unit, planned.recipe)
-        cpu_s = _cpu_s() - began
+        # Once more on one thread: those of a library that wait for a busy core burn time without working.
+        with threadpool_limits(1):
+            began = _cpu_s()
+            for unit in _shared(planned.units):
+                execute(unit, planned.recipe)
+            cpu_s = _cpu_s() - began
         if cpu_s > most_cpu_s:
             faults.append(f"the tiny scale takes {cpu_s:.1f} CPU seconds; expected at most {most_cpu_s:g}")
     faults += own_file_faults(arena)

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.parameters import parameter
 
-from .pipeline.compressor import Compressor, shape_and_payload, with_shape
+from .pipeline.compressor import Compressor, shape_and_payload, unpack_zstd, with_shape
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,8 @@ class BitroundZstd(Compressor):
         planes = rounded.view(np.uint8).reshape(x.size, x.dtype.itemsize).T
         return with_shape(x, zstandard.ZstdCompressor(level=self.level, threads=threads).compress(np.ascontiguousarray(planes).tobytes()))
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
         """Returns the array."""
-        import zstandard
-
-        dtype, shape, payload = shape_and_payload(data)
-        size = math.prod(shape) * dtype.itemsize
-        planes = np.frombuffer(zstandard.ZstdDecompressor().decompress(payload, max_output_size=size), np.uint8)
+        dtype, shape, payload = shape_and_payload(data, most_bytes)
+        planes = np.frombuffer(unpack_zstd(payload, math.prod(shape) * dtype.itemsize), np.uint8)
         return np.ascontiguousarray(planes.reshape(dtype.itemsize, -1).T).view(dtype).reshape(shape)

@@ -26,8 +26,8 @@ class FzmodQuality(Modular):
 
     claims = (
         Claim(
-            "ratio", over="sz3", by=Gain(ratio=(1.0, None)), on=_SMOOTH, honest=(0.85, None), part=0.7,
-            why='"similar to" needs a figure: at least 0.85 of SZ3\'s ratio at an equal absolute bound, geometric mean',
+            "ratio", over=("sz3", "zfp"), by=Gain(ratio=(1.0, None)), on=_SMOOTH, honest=(0.85, None), part=0.7,
+            why='"similar to" needs a figure: at least 0.85 of the better peer\'s ratio at an equal absolute bound, geometric mean',
             says="rate–distortion similar to higher-fidelity CPU compressors", source="arXiv:2509.20563, abstract",
         ),
         Claim(

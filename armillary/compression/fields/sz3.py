@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from armillary.extras import need
 from armillary.parameters import parameter
 
-from .pipeline.compressor import Compressor, peer, shape_and_payload, with_shape
+from .pipeline.compressor import Compressor, shape_and_payload, with_shape
 
 ALGORITHMS = ("INTERP_LORENZO", "INTERP", "LORENZO_REG")
 
@@ -26,7 +27,7 @@ class Sz3(Compressor):
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
         """Returns SZ3's stream behind dtype and shape."""
-        pysz = peer("pysz")
+        pysz = need("pysz")
         config = pysz.szConfig(*x.shape)
         config.errorBoundMode = pysz.szErrorBoundMode.ABS
         config.absErrorBound = eps
@@ -34,8 +35,8 @@ class Sz3(Compressor):
         config.openmp = self.openmp
         return with_shape(x, pysz.sz.compress(x, config)[0].tobytes())
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
         """Returns the array."""
-        dtype, shape, payload = shape_and_payload(data)
-        found: np.ndarray = peer("pysz").sz.decompress(np.frombuffer(payload, np.uint8), dtype, shape)[0]
+        dtype, shape, payload = shape_and_payload(data, most_bytes)
+        found: np.ndarray = need("pysz").sz.decompress(np.frombuffer(payload, np.uint8), dtype, shape)[0]
         return found.reshape(shape)

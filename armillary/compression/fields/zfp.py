@@ -6,11 +6,16 @@ PSNR too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from .pipeline.compressor import Compressor, peer
+from armillary.errors import InputError
+from armillary.extras import need
+
+from .pipeline.compressor import Compressor
+from .pipeline.container import check_size
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,16 @@ class Zfp(Compressor):
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
         """Returns zfp's stream, which says what it holds."""
-        return bytes(peer("zfpy").compress_numpy(x, tolerance=eps, write_header=True))
+        return bytes(need("zfpy").compress_numpy(x, tolerance=eps, write_header=True))
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
         """Returns the array."""
-        found: np.ndarray = peer("zfpy").decompress_numpy(data)
+        zfpy = need("zfpy")
+        try:
+            facts = zfpy.header(data)
+            values = math.prod(max(1, int(facts[name])) for name in ("nx", "ny", "nz", "nw"))
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"found no zfp header ({error})") from None
+        check_size(values, 8, most_bytes, len(data))
+        found: np.ndarray = zfpy.decompress_numpy(data)
         return found

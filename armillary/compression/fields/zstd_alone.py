@@ -9,7 +9,7 @@ import numpy as np
 
 from armillary.parameters import parameter
 
-from .pipeline.compressor import Compressor, shape_and_payload, with_shape
+from .pipeline.compressor import Compressor, shape_and_payload, unpack_zstd, with_shape
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,7 @@ class ZstdAlone(Compressor):
 
         return with_shape(x, zstandard.ZstdCompressor(level=self.level, threads=threads).compress(x.tobytes()))
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
         """Returns the array."""
-        import zstandard
-
-        dtype, shape, payload = shape_and_payload(data)
-        plain = zstandard.ZstdDecompressor().decompress(payload, max_output_size=math.prod(shape) * dtype.itemsize)
-        return np.frombuffer(plain, dtype).reshape(shape)
+        dtype, shape, payload = shape_and_payload(data, most_bytes)
+        return np.frombuffer(unpack_zstd(payload, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)

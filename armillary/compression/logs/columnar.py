@@ -21,12 +21,15 @@ from .planning.plan import Plan
 from .planning.technique import Log, LogTechnique, NotForThisCase
 from .records.formats import Format
 from .records.split import parse
-from .streams.compressors import compressor
+from .streams.compressors import MOST_BYTES, compressor, too_large
 from .streams.numbers import from_varints, to_varints
 
 MAGIC = b"ARMCL1\n"
 #: Share of rising steps from which whole numbers are kept as differences.
 RISING = 0.9
+MOST_DECIMALS = 18
+#: Bytes of the head of an archive, which lists a thousand streams at most.
+MOST_HEAD = 1 << 22
 
 
 def pack(log: Log, name: str, typed: bool) -> bytes:
@@ -118,8 +121,8 @@ def _texts(numbers: list[int], decimals: int) -> list[bytes]:
     return [b"%d.%0*d" % (number // scale, decimals, number % scale) if number >= 0 else b"-" for number in numbers]
 
 
-def unpack(data: bytes, where: str = "archive") -> bytes:
-    """Restores the log from an archive."""
+def unpack(data: bytes, where: str = "archive", *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Restores the log from an archive; a log of more than `most_bytes` bytes is refused."""
     if not data.startswith(MAGIC) or len(data) < len(MAGIC) + 4:
         raise InputError("found no ARMCL1 in front; expected a columnar archive", where=where)
     (length,) = struct.unpack_from("<I", data, len(MAGIC))
@@ -127,29 +130,36 @@ def unpack(data: bytes, where: str = "archive") -> bytes:
     if at + length > len(data):
         raise InputError(f"found a head of {length} bytes; the archive has {len(data) - at} left", where=where)
     try:
-        head = json.loads(compressor("zstd-9").decompress(data[at : at + length]))
+        head = json.loads(compressor("zstd-9").decompress(data[at : at + length], most_bytes=MOST_HEAD))
         form = Format.from_json(head["format"], where)
         packer, listed, lines, rows = compressor(head["compressor"]), head["streams"], int(head["lines"]), int(head["rows"])
         at += length
+        # The streams of a log have little more bytes than the log; the marks and ends of its lines come on top.
+        left = 2 * most_bytes + (1 << 16)
         streams: list[tuple[dict[str, Any], bytes]] = []
         for facts in listed:
             size = int(facts["bytes"])
             if not 0 <= size <= len(data) - at:
                 raise InputError(f"stream {len(streams)}: found {size} bytes; the archive has {len(data) - at} left", where=where)
-            streams.append((facts, packer.decompress(data[at : at + size])))
+            streams.append((facts, packer.decompress(data[at : at + size], most_bytes=left)))
+            left -= len(streams[-1][1])
             at += size
-        return _joined(form, streams, lines, rows, where)
+        return _joined(form, streams, lines, rows, where, most_bytes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(f"the archive's head is damaged ({one_line(str(error), 60)})", where=where) from None
 
 
-def _joined(form: Format, streams: list[tuple[dict[str, Any], bytes]], lines: int, rows: int, where: str) -> bytes:
+def _joined(form: Format, streams: list[tuple[dict[str, Any], bytes]], lines: int, rows: int, where: str, most_bytes: int) -> bytes:
     if len(streams) != form.fields + 3:
         raise InputError(f"found {len(streams)} streams; expected {form.fields + 3}", where=where)
     bits, odd, tails = (raw for _, raw in streams[:3])
     if 8 * len(bits) < lines or len(tails) != rows:
         raise InputError(f"found {8 * len(bits)} marks and {len(tails)} line ends; expected {lines} and {rows}", where=where)
-    columns = [_values(facts, raw, rows, where) for facts, raw in streams[3:]]
+    columns, left = [], most_bytes
+    for facts, raw in streams[3:]:
+        values, size = _values(facts, raw, rows, where, left)
+        left -= size
+        columns.append(values)
     texts = list(map(form.separator.encode().join, zip(*columns, strict=True)))
     if form.braces:
         texts = [b"{" + text + b"}" for text in texts]
@@ -157,10 +167,10 @@ def _joined(form: Format, streams: list[tuple[dict[str, Any], bytes]], lines: in
     fits = np.unpackbits(np.frombuffer(bits, np.uint8))[:lines]
     if fits.all() and tails == b"\x01" * rows:
         return b"\n".join(texts) + (b"\n" if rows else b"")
-    left = iter(_lines(odd))
+    apart = iter(_lines(odd))
     row = iter([text + ends[tail] for text, tail in zip(texts, tails, strict=True)])
     try:
-        return b"".join(next(row) if fit else next(left) for fit in fits.tolist())
+        return b"".join(next(row) if fit else next(apart) for fit in fits.tolist())
     except (StopIteration, RuntimeError):
         raise InputError("found fewer lines than the archive counts", where=where) from None
 
@@ -170,29 +180,43 @@ def _lines(odd: bytes) -> list[bytes]:
     return [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
 
 
-def _values(facts: dict[str, Any], raw: bytes, rows: int, where: str) -> list[bytes]:
-    kind = facts["kind"]
+def _values(facts: dict[str, Any], raw: bytes, rows: int, where: str, most_bytes: int) -> tuple[list[bytes], int]:
+    """Returns the values of a column and their bytes, of which there may be `most_bytes`."""
+    kind, key = facts["kind"], str(facts.get("key") or "").encode("latin-1")
     if kind == "text":
-        values = raw.split(b"\n") if rows else []
+        count, size = raw.count(b"\n") + 1 if rows else 0, len(raw)
     elif kind == "numbers":
-        if rows > len(raw):
-            raise InputError(f"found {len(raw)} bytes for {rows} numbers", where=where)
-        numbers = np.empty(rows, np.int64)
-        if from_varints(np.frombuffer(raw, np.uint8), bool(facts["differences"]), numbers) != len(raw):
-            raise InputError(f"found other than {rows} numbers", where=where)
-        values = _texts(numbers.tolist(), int(facts["decimals"]))
+        count, size = min(rows, len(raw)), 0
     elif kind == "dictionary":
+        if not 0 <= int(facts["words"]) <= len(raw):
+            raise InputError(f"found {facts['words']} bytes of words; the column has {len(raw)}", where=where)
         words = raw[: int(facts["words"])].split(b"\n")
         ids = np.frombuffer(raw[int(facts["words"]) :], np.dtype("<u2" if facts["wide"] else "<u1"))
-        values = [words[i] for i in ids.tolist()]
+        if len(ids) and int(ids.max()) >= len(words):
+            raise InputError(f"found word {int(ids.max())}; the dictionary has {len(words)}", where=where)
+        count, size = len(ids), int(np.array([len(word) for word in words])[ids].sum())
     else:
         raise InputError(f"found a stream of kind {one_line(str(kind), 20)}; expected text, numbers or dictionary", where=where)
-    if facts.get("key"):
-        key = str(facts["key"]).encode("latin-1")
-        values = [key + value for value in values]
-    if len(values) != rows:
-        raise InputError(f"found a column of {len(values)} values; expected {rows}", where=where)
-    return values
+    if count != rows:
+        raise InputError(f"found a column of {count} values; expected {rows}", where=where)
+    size += len(key) * rows
+    if size > most_bytes:
+        raise too_large("columnar", most_bytes)
+    if kind == "text":
+        values = raw.split(b"\n") if rows else []
+    elif kind == "dictionary":
+        values = [words[i] for i in ids.tolist()]
+    else:
+        numbers, decimals = np.empty(rows, np.int64), int(facts["decimals"])
+        if not 0 <= decimals <= MOST_DECIMALS:
+            raise InputError(f"found numbers of {decimals} decimals; expected 0 to {MOST_DECIMALS}", where=where)
+        if from_varints(np.frombuffer(raw, np.uint8), bool(facts["differences"]), numbers) != len(raw):
+            raise InputError(f"found other than {rows} numbers", where=where)
+        values = _texts(numbers.tolist(), decimals)
+        size = sum(map(len, values)) + len(key) * rows
+    if size > most_bytes:
+        raise too_large("columnar", most_bytes)
+    return [key + value for value in values] if key else values, size
 
 
 @dataclass(frozen=True)

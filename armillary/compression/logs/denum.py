@@ -23,11 +23,13 @@ import numpy as np
 
 from armillary.claim import Claim, Gain
 from armillary.errors import InputError
+from armillary.files.opening import STREAM_BYTES
 from armillary.parameters import parameter
 
 from .planning.plan import reading, writing
 from .planning.technique import LogTechnique
 from .records.split import intern
+from .streams.compressors import MOST_BYTES, too_large
 from .streams.numbers import GROUPS, TAGS, from_varints, restore, to_varints, tokenise
 from .streams.words import take_apart
 
@@ -68,12 +70,13 @@ def compress(src: Path | str | BinaryIO, dst: Path | str | BinaryIO, *, backend:
         target.write(struct.pack("<II", 0, count))
 
 
-def decompress(src: Path | str | BinaryIO, dst: Path | str | BinaryIO) -> None:
-    """Writes the log that is in the archive `src` to `dst`."""
+def decompress(src: Path | str | BinaryIO, dst: Path | str | BinaryIO, *, most_bytes: int = STREAM_BYTES) -> None:
+    """Writes the log that is in the archive `src` to `dst`, one chunk at a time; more than `most_bytes` bytes are refused."""
     with reading(src) as source, writing(dst) as target:
-        line = 1
+        line, left = 1, most_bytes
         for body in _bodies(source, str(src)):
-            chunk = _unpack_chunk(body, f"{src}: lines from {line}")
+            chunk = _unpack_chunk(body, f"{src}: lines from {line}", left)
+            left -= len(chunk)
             target.write(chunk)
             line += chunk.count(b"\n")
 
@@ -87,12 +90,12 @@ def pack(data: bytes, *, backend: str = "xz", level: int = 6) -> bytes:
     return out.getvalue()
 
 
-def unpack(data: bytes) -> bytes:
-    """Decompresses in memory."""
+def unpack(data: bytes, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Decompresses in memory, at most `most_bytes` bytes."""
     import io
 
     out = io.BytesIO()
-    decompress(io.BytesIO(data), out)
+    decompress(io.BytesIO(data), out, most_bytes=most_bytes)
     return out.getvalue()
 
 
@@ -158,10 +161,18 @@ def _pack_chunk(chunk: bytes, backend: str, level: int) -> bytes:
     packer = _packer(backend, level)
     streams, tokens, lines = _streams(chunk)
     best = _archive(streams, packer, backend, chunk)
+    held = sum(len(raw) for _, _, raw in streams.values())
+    if held > _most_raw(len(chunk)):
+        return _archive({PLAIN: (0, lines, chunk)}, packer, backend, chunk)
     if tokens < FEW * lines or len(chunk) < _SMALL_CHUNK:
         plain = _archive({PLAIN: (0, lines, chunk)}, packer, backend, chunk)
         best = min(best, plain, key=len)
     return best
+
+
+def _most_raw(size: int) -> int:
+    """The most bytes that the streams of a chunk of this size have together; what has more is kept as plain lines."""
+    return 8 * size + (64 << 10)
 
 
 def _archive(streams: Streams, packer: Callable[[bytes], bytes], backend: str, chunk: bytes) -> bytes:
@@ -272,8 +283,10 @@ def _directory(body: bytes, where: str) -> dict[int, tuple[int, int, int, tuple[
     listed = np.frombuffer(opened, np.uint8).reshape(_STREAM.size, -1).T.tobytes()
     found = {}
     at = _HEAD.size + length
+    left = _most_raw(size)
     for stream, flags, items, raw, packed in _STREAM.iter_unpack(listed):
-        if at + packed > len(body) or raw > 12 * MOST_CHUNK or items > MOST_CHUNK + 1 or flags > 3 or stream in found:
+        left -= raw
+        if at + packed > len(body) or left < 0 or items > raw + 1 or flags > 3 or stream in found:
             raise InputError(f"stream {stream}: found {items} items in {packed} bytes; the chunk has {len(body) - at} left", where=where)
         found[stream] = (flags, items, raw, (at, at + packed))
         at += packed
@@ -282,9 +295,11 @@ def _directory(body: bytes, where: str) -> dict[int, tuple[int, int, int, tuple[
     return found
 
 
-def _unpack_chunk(body: bytes, where: str) -> bytes:
+def _unpack_chunk(body: bytes, where: str, most_bytes: int) -> bytes:
+    backend, size, newlines, last, _, _ = _HEAD.unpack_from(body) if len(body) >= _HEAD.size else (0,) * 6
+    if size > most_bytes:
+        raise too_large("denum", most_bytes)
     directory = _directory(body, where)
-    backend, size, newlines, last, _, _ = _HEAD.unpack_from(body)
 
     def raw(stream: int) -> bytes:
         if stream not in directory:
@@ -300,10 +315,11 @@ def _unpack_chunk(body: bytes, where: str) -> bytes:
 
     def pieces(stream: int) -> tuple[np.ndarray, np.ndarray]:
         # The texts end to end, and where each begins.
-        texts = raw(stream).split(b"\n") if stream in directory else []
-        starts = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(text) for text in texts], out=starts[1:])
-        return np.frombuffer(b"".join(texts), np.uint8), starts
+        if stream not in directory:
+            return np.empty(0, np.uint8), np.zeros(1, np.int64)
+        whole = np.frombuffer(raw(stream), np.uint8)
+        ends = np.append(np.flatnonzero(whole == 10), len(whole))
+        return whole[whole != 10], np.append(0, ends - np.arange(len(ends)))
 
     def numbers(stream: int) -> np.ndarray:
         flags, items, _, _ = directory.get(stream, (0, 0, 0, (0, 0)))
@@ -374,7 +390,10 @@ class Denum(LogTechnique):
     compressor: str = parameter("denum-6", "denum and the level of LZMA")
 
     claims: ClassVar[tuple[Claim, ...]] = (
-        Claim("ratio", over="xz-6", by=Gain(percent=(8.7, 434.7)), honest=(10, None), part=5,
+        Claim("ratio", over="xz-6", by=Gain(percent=(8.7, 434.7)), honest=(10, 434.7), part=5,
               why="ours is another implementation, and the 16 public logs are not here: held is 1.1 times xz on the generated logs",
-              says="average ratio 8.7 % to 434.7 % above other compressors over 16 public logs", source="abstract"),
+              says="average ratio 8.7 % to 434.7 % above xz-6, of the published range over other compressors on 16 public logs",
+              source="abstract"),
+        Claim("ratio", over=("gzip-6", "bzip2", "zstd-3", "zstd-19", "xz-6", "brotli-9", "ppmd"), by=Gain(percent=(8.7, 434.7)),
+              says="average ratio at least 8.7 % above every other compressor, so above the best on each log", source="abstract"),
     )  # fmt: skip

@@ -23,7 +23,7 @@ class TtEdge(OnProcessor):
         Claim(
             "edge_mJ", over="gemm-only", by=Gain(percent=(40.2, None)), on=Kind("edge", "resnet32"), honest=(30.0, 50.0), part=15.0,
             says="40.2 % less energy on ResNet-32's weights (derived: the engine's power is an input)",
-            why="follows from the time and the powers that go in",
+            why="it follows from the times and the powers that go in, and a waiting core is charged alike on both processors",
         ),
         Claim(
             "edge_mW", over="gemm-only", by=Gain(percent=(-4.0, None)), on=Kind("edge", "resnet32"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.errors import InputError, unknown
+from armillary.errors import unknown
+from armillary.extras import need
 
 Array = np.ndarray[Any, Any]
 BUILT_IN = ("resnet32", "gaussian", "video", "hilbert", "sum", "transformer", "digits")
@@ -47,13 +48,14 @@ def looks_trained(shape: tuple[int, ...], rng: np.random.Generator, decay: float
     return (core + noise * other / np.linalg.norm(other)).astype(np.float32)
 
 
-def built_in(name: str, rng: np.random.Generator, scale: str = "small") -> Tensors:
-    """Returns the named tensors; `scale` tiny, small or large."""
+def built_in(name: str, rng: np.random.Generator, scale: str = "small", decay: float = 0.8, noise: float = 0.05) -> Tensors:
+    """Returns the named tensors; `scale` tiny, small or large. `decay` and `noise` are those of ResNet-32's weights."""
     tiny = scale == "tiny"
     if name in ("resnet32", "gaussian"):
         shapes = resnet32_shapes()[:: 8 if tiny else 1]
-        draw = looks_trained if name == "resnet32" else lambda shape, rng: rng.normal(size=shape).astype(np.float32)
-        return Tensors({f"layer{i}": draw(shape, rng) for i, shape in enumerate(shapes)})
+        if name == "resnet32":
+            return Tensors({f"layer{i}": looks_trained(shape, rng, decay, noise) for i, shape in enumerate(shapes)})
+        return Tensors({f"layer{i}": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)})
     if name == "video":
         return Tensors({"video": _video(8 if tiny else 24 if scale == "small" else 64, rng)})
     if name == "hilbert":
@@ -91,12 +93,8 @@ def _video(n: int, rng: np.random.Generator) -> Array:
 @functools.lru_cache(maxsize=1)
 def trained_digits(seed: int = 0, epochs: int = 30) -> Tensors:
     """Trains a small residual network on scikit-learn's digits (1,797 images of 8×8, a fifth held out); returns it and its judge."""
-    try:
-        import torch
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-        from torch import nn
-    except ImportError:
-        raise InputError("digits: PyTorch or scikit-learn is not installed; expected them (pip install armillary[learn])") from None
+    torch, load_digits = need("torch"), need("sklearn.datasets").load_digits
+    from torch import nn
 
     class Net(nn.Module):
         def __init__(self) -> None:

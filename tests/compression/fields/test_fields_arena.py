@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,34 @@ def test_bad_files_and_shapes_are_told_in_one_line(tmp_path: Path, name: str, co
         fz.read_field(tmp_path / name, shape)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_hdf5_file_is_closed_after_it_was_read_or_refused(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    file = tmp_path / "x.h5"
+    with h5py.File(file, "w") as out:
+        out["a"], out["b"] = np.ones((4, 5), np.float32), np.ones(3, np.float32)
+        out.create_dataset("huge", shape=(1 << 40,), dtype=np.float32, chunks=(1 << 10,))
+    for dataset, says in ((None, "3 datasets of floats"), ("c", "no dataset"), ("huge", "4,398,046,511,104 bytes")):
+        with pytest.raises(InputError, match=says):
+            fz.read_field(file, dataset=dataset)
+    assert fz.read_field(file, dataset="a").shape == (4, 5)
+    with h5py.File(file, "r+") as again:  # It could not be opened for writing while a reader held it.
+        again["a"][0, 0] = 2
+
+
+def test_one_busy_moment_does_not_decide_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from armillary.compression.fields.advice import auto as advice
+
+    calls = []
+
+    def sometimes_slow(*arguments: object, **options: object) -> bytes:
+        calls.append(1)
+        time.sleep(0.2 if len(calls) == 2 else 0.002)
+        return b""
+
+    monkeypatch.setattr(advice, "compress", sometimes_slow)
+    assert advice._speed.__wrapped__("default", 1) > 80**3 * 4 / 0.1
 
 
 def test_integers_are_refused(tmp_path: Path) -> None:

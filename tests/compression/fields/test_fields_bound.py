@@ -106,6 +106,38 @@ def test_what_came_back_compresses_to_the_same_bytes(pipeline: str) -> None:
     assert fz.compress(fz.decompress(once), 0.25, "abs", pipeline) == once
 
 
+@pytest.mark.parametrize("name", ["turbulence", "hurricane", "climate-T", "particles"])
+def test_tuned_values_that_came_back_compress_to_the_same_bytes(name: str) -> None:
+    shape = {"climate-T": (90, 120), "particles": (20_000,)}.get(name, (20, 30, 40))
+    x = fz.field(name, shape, np.random.default_rng(2))
+    eps = 1e-3 * float(x.max() - x.min())
+    once = fz.compress(x, eps, "abs", "quality")
+    assert fz.compress(fz.decompress(once), eps, "abs", "quality") == once
+
+
+def smooth_fields() -> dict[str, np.ndarray]:
+    z, y, x = np.meshgrid(*(np.linspace(0, 1, n) for n in (48, 64, 64)), indexing="ij")
+    t = np.linspace(0, 1, 1 << 17)
+    return {
+        "waves": np.sin(9 * x * y) + np.cos(7 * z + 3 * x) * y, "hill": np.exp(-20 * ((x - 0.5) ** 2 + (y - 0.4) ** 2 + (z - 0.6) ** 2)),
+        "plane": np.sin(20 * x[0] * y[0]) + np.cos(17 * x[0] + 3 * y[0]), "chirp": np.sin(300 * t * t),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_quality_is_near_sz3_on_very_smooth_fields() -> None:
+    """Edges that are copied and anchors every eighth point once cost a third of the ratio here."""
+    pytest.importorskip("pysz")
+    from armillary.compression.fields.sz3 import Sz3
+
+    logs = []
+    for field in smooth_fields().values():
+        x = field.astype(np.float32)
+        eps = 1e-2 * float(x.max() - x.min())
+        logs.append(np.log(len(Sz3().pack(x, eps)) / len(fz.compress(x, eps, "abs", "quality"))))
+    assert np.exp(np.mean(logs)) > 0.9
+
+
 def test_interpolated_values_stay_within_twice_the_bound_when_compressed_again() -> None:
     x = fz.field("turbulence", (16, 20, 24), np.random.default_rng(2))
     once = fz.decompress(fz.compress(x, 0.25, "abs", "range -> interp -> huffman"))

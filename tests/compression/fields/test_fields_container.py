@@ -5,20 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import tracemalloc
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from armillary.compression import fields as fz
-from armillary.compression.fields.pipeline.container import MAGIC, chunk_plan, read_head
+from armillary.compression.fields.arena import fields
+from armillary.compression.fields.pipeline.container import MAGIC, Head, chunk_count, chunk_plan, pack_chunk, read_head
 from armillary.compression.fields.pipeline.pipeline import Pipeline
 from armillary.compression.fields.stages.bitshuffle import Bitshuffle, ZeroBlocks
 from armillary.compression.fields.stages.bounds import Range
 from armillary.compression.fields.stages.histogram import Histogram
 from armillary.compression.fields.stages.huffman import Huffman
 from armillary.compression.fields.stages.lorenzo import Lorenzo
+from armillary.compression.fields.stages.lossless import Zstd
+from armillary.compression.fields.stages.stage import Context
 from armillary.errors import InputError
+from armillary.extras import MissingPackage
 from armillary.files.checksums import crc32c
 
 
@@ -108,7 +115,7 @@ def test_sections_that_lie_with_a_true_checksum_are_refused_or_decoded_without_a
 def forged(change: dict[str, object]) -> bytes:
     _, data = example()
     length = struct.unpack_from("<I", data, 6)[0]
-    facts = json.loads(data[14 : 14 + length]) | change
+    facts = json.loads(zlib.decompress(data[14 : 14 + length])) | change
     text = json.dumps(facts).encode()
     return MAGIC + struct.pack("<II", len(text), crc32c(struct.pack("<I", len(text)) + text)) + text + data[14 + length :]
 
@@ -122,6 +129,63 @@ def test_a_head_that_claims_the_moon_allocates_nothing() -> None:
     for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(InputError, match="missing or out of range"):
             fz.decompress(forged({name: value}))
+
+
+def constant(shape: list[int], chunk_bytes: int, chunks: int) -> bytes:
+    """A file of constant chunks, each of which is a few bytes."""
+    head = Head(np.dtype("<f4"), tuple(shape), "abs", 1.0, None, chunk_bytes, Pipeline.named("default"))
+    return head.pack() + chunks * pack_chunk("constant", {"value": np.ones(1, np.float32)})
+
+
+@pytest.mark.parametrize("shape", [[1 << 26, 1, 1, 16], [1 << 22, 4, 4, 4], [1 << 20, 1 << 5, 1, 8], [1 << 30]])
+def test_a_plan_of_more_chunks_than_the_file_can_hold_is_not_made(shape: list[int]) -> None:
+    data = constant(shape, 4, 1)
+    assert len(data) < 1000
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"too short for their heads|set most_bytes|cannot hold their chunks"):
+            fz.decompress(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_counting_chunks_is_making_their_plan() -> None:
+    for shape in ((1000,), (10, 30), (7, 5, 6), (3, 4, 5, 6), (1, 9, 2, 2), (4, 1, 1, 50), (0, 3), (5000, 1, 3, 2)):
+        for size in (1, 64, 400, 10**6):
+            assert chunk_count(shape, 4, size) == len(chunk_plan(shape, 4, size))
+
+
+def test_a_few_bytes_do_not_become_gigabytes() -> None:
+    data = constant([4, 1 << 28], 1 << 30, 4)
+    assert len(data) < 1000
+    with pytest.raises(InputError, match=r"found an array of 4,294,967,296 bytes.*set most_bytes"):
+        fz.decompress(data)
+    x, data = example("quality")
+    assert fz.decompress(data, most_bytes=x.nbytes).shape == x.shape
+    with pytest.raises(InputError, match="set most_bytes"):
+        fz.decompress(data, most_bytes=x.nbytes - 1)
+
+
+@pytest.mark.parametrize("name", fields.techniques)
+def test_every_decoder_has_a_limit(name: str) -> None:
+    technique: Any = fields.make(name)
+    x = example()[0]
+    try:
+        data = technique.pack(x, 1e-2)
+    except MissingPackage as missing:
+        pytest.skip(str(missing))
+    assert technique.unpack(data, most_bytes=2 * x.nbytes).shape == x.shape
+    with pytest.raises(InputError, match="set most_bytes"):
+        technique.unpack(data, most_bytes=x.nbytes - 1)
+
+
+def test_a_section_of_zstandard_is_bounded_by_the_values() -> None:
+    ctx = Context((1, 1, 1, 1000), np.dtype("<f4"))
+    sections = {f"s{i}": np.zeros(30_000, np.uint8) for i in range(100)}
+    packed = Zstd().forward(ctx, **sections)
+    with pytest.raises(InputError, match="expected at most"):
+        Zstd().inverse(ctx, **packed)
 
 
 def test_a_stage_that_is_not_here_is_named_with_its_version() -> None:

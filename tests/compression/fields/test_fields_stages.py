@@ -78,12 +78,15 @@ def test_a_cubic_leaves_nothing_between_the_anchors() -> None:
         assert not inner.any(), one
 
 
-def naive_interpolation(x: np.ndarray, eps: float, radius: int) -> tuple[np.ndarray, np.ndarray]:
+def naive_interpolation(
+    x: np.ndarray, eps: float, radius: int, stride: int = 8, extrapolate: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Reconstruction and codes after the anchors, point by point, for a float64 field in three dimensions."""
     recon = np.zeros_like(x)
-    recon[::8, ::8, ::8] = 2 * eps * np.rint(x[::8, ::8, ::8] * (0.5 / eps))
+    every = (slice(None, None, stride),) * 3
+    recon[every] = 2 * eps * np.rint(x[every] * (0.5 / eps))
     codes = []
-    for s in (4, 2, 1):
+    for s in [1 << k for k in range(stride.bit_length() - 2, -1, -1)]:
         done: list[int] = []
         for axis in (2, 1, 0):
             steps = [2 * s if a == axis or a not in done else s for a in range(3)]
@@ -98,7 +101,10 @@ def naive_interpolation(x: np.ndarray, eps: float, radius: int) -> tuple[np.ndar
                     return float(recon[tuple(q)]) if 0 <= q[axis] < x.shape[axis] else None
 
                 f = [at(k) for k in (-3, -1, 1, 3)]
-                if f[2] is None:
+                if f[2] is None and extrapolate and f[0] is not None:
+                    further = at(-5)
+                    guess = 1.5 * f[1] - 0.5 * f[0] if further is None else (15 * f[1] - 10 * f[0] + 3 * further) / 8
+                elif f[2] is None:
                     guess = f[1]
                 elif f[0] is None and f[3] is None:
                     guess = (f[1] + f[2]) / 2
@@ -123,6 +129,26 @@ def test_interpolation_against_a_plain_one() -> None:
     found = stage.forward(ctx, data=x.reshape(-1), bound=bound(eps))
     assert np.array_equal(found["codes"][found["codes"].size - codes.size :], codes)
     assert np.allclose(stage.inverse(ctx, **found, bound=bound(eps))["data"].reshape(x.shape), recon, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("stride", "extrapolate"), [(0, 1), (32, 1), (32, 0), (128, 1)])
+def test_anchors_further_apart_and_extrapolated_ends_against_a_plain_one(stride: int, extrapolate: int) -> None:
+    rng = np.random.default_rng(3)
+    x = np.cumsum(np.cumsum(rng.normal(size=(10, 14, 40)), axis=2), axis=1)
+    eps = 0.015625
+    recon, codes = naive_interpolation(x, eps, 30000, stride or 8, bool(extrapolate))
+    stage, ctx = Interp(radius=30000), context(*x.shape, dtype=np.float64)
+    found = stage.coded(ctx, x.reshape(-1), bound(eps), Plan(extrapolate=extrapolate, stride=stride))
+    assert np.array_equal(found["codes"][found["codes"].size - codes.size :], codes)
+    assert np.allclose(stage.inverse(ctx, **found, bound=bound(eps))["data"].reshape(x.shape), recon, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("knobs", [[1, 1, 0, 0, 2, 0], [1, 1, 0, 0, 0, 16], [1, 1, 0, 0, 0, -1], [1, 1, 0, 0, 0], [1, 1, 0, 0, 0.5, 3]])
+def test_a_plan_of_interpolation_out_of_range_is_refused(knobs: list[float]) -> None:
+    stage, ctx = Interp(), context(4, 5, 6, dtype=np.float64)
+    found = stage.coded(ctx, np.arange(120.0), bound(0.5), Plan())
+    with pytest.raises(InputError, match="interpolation plan"):
+        stage.inverse(ctx, **{**found, "plan": np.array(knobs, np.float64)}, bound=bound(0.5))
 
 
 @given(codes=hnp.arrays(np.uint16, st.integers(0, 5000), elements=st.integers(500, 530)), threads=st.integers(1, 3))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import struct
+import tracemalloc
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from armillary.compression.logs import ColumnOrder, best, columnar, generate, re
 from armillary.compression.logs.arena import logs
 from armillary.compression.logs.planning.technique import Log
 from armillary.compression.logs.records.formats import PLAIN, QUOTED, Format
+from armillary.compression.logs.streams.compressors import compressor
 from armillary.compression.logs.workload import KINDS
 from armillary.errors import InputError
 from armillary.streams import stream
@@ -98,6 +103,10 @@ def test_a_file_of_free_text_is_for_general_compressors_and_denum(tmp_path: Path
     assert isinstance(logs.execute(logs.make("denum"), case), Outcome)
     for name in ("cfseq", "entropy-order", "random-order", "columnar"):
         assert isinstance(logs.execute(logs.make(name), case), NotForThisCase)
+    packed = tmp_path / "packed.log.gz"
+    packed.write_bytes(gzip.compress(b"".join(b"10.0.0.%d\t%d\tx\n" % (i % 7, i) for i in range(300))))
+    (case,) = logs.from_file(packed)
+    assert case.kinds == {"file", "fields"}, "what is read and what is sampled must be the same bytes"
     path.write_bytes(b"a\tb\tc\n" * 7 + b"odd\n" * 3)
     with pytest.raises(InputError, match="lines of the sample"):
         logs.from_file(path, {"format": "tsv"})
@@ -143,6 +152,39 @@ def test_a_damaged_columnar_archive_is_refused() -> None:
         columnar.pack(Log(data, None), "gzip-6", True)
 
 
+def bomb(facts: dict[str, Any], raw: bytes, rows: int) -> bytes:
+    """An archive of one column, with the other streams as they should be."""
+    own = compressor("zstd-3")
+    streams = [b"\xff" * -(-rows // 8), b"", b"\x01" * rows, raw]
+    bodies = [own.compress(one) for one in streams]
+    form = Format("csv", QUOTED, ",", 1)
+    told = [{"kind": "x", "bytes": len(body)} for body in bodies[:3]] + [{**facts, "bytes": len(bodies[3])}]
+    head = {"lines": rows, "rows": rows, "compressor": "zstd-3", "format": form.to_json(), "streams": told}
+    text = compressor("zstd-9").compress(json.dumps(head).encode())
+    return columnar.MAGIC + struct.pack("<I", len(text)) + text + b"".join(bodies)
+
+
+@pytest.mark.parametrize(
+    ("facts", "raw", "says"),
+    [
+        ({"kind": "dictionary", "words": 10**6, "wide": False}, b"w" * 10**6 + b"\0" * 10**6, "set most_bytes"),
+        ({"kind": "text", "key": "k" * 10**5}, b"\n" * (10**6 - 1), "set most_bytes"),
+        ({"kind": "numbers", "decimals": 10**9, "differences": False}, b"\2" * 10**6, "decimals"),
+        ({"kind": "dictionary", "words": 3, "wide": False}, b"abc" + b"\1" * 10**6, "found word 1"),
+        ({"kind": "text"}, b"\n" * 10**8, "1000000"),
+    ],
+)
+def test_a_small_archive_does_not_fill_the_memory(facts: dict[str, Any], raw: bytes, says: str) -> None:
+    packed = bomb(facts, raw, 10**6)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=says):
+            columnar.unpack(packed, most_bytes=1 << 28)
+        assert tracemalloc.get_traced_memory()[1] < 600 << 20
+    finally:
+        tracemalloc.stop()
+
+
 ROWS = st.lists(st.sampled_from([b"a\tb\tc", b"b\ta\tc", b"a\ta\t9", b"odd", b"", b"#x\ty\tz"]), max_size=40)
 
 
@@ -171,6 +213,9 @@ def test_rows_sort_within_their_window_only(monkeypatch: pytest.MonkeyPatch) -> 
         restore_rows(moved, index[:2] * 6)
     with pytest.raises(InputError, match="fields"):
         sort_rows(b"", form, 3)
+    monkeypatch.setattr(rows, "WINDOW", (1 << 16) + 1)
+    with pytest.raises(ValueError, match="16 bits"):
+        sort_rows(b"d\t1\n", form, 1)
 
 
 def test_best_names_a_combination_within_the_budget() -> None:

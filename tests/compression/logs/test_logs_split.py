@@ -162,7 +162,7 @@ def test_free_text_has_no_fields() -> None:
 
 @pytest.mark.parametrize(
     ("log", "name", "says"),
-    [(b"x", "xml", "unknown format"), (b"", "auto", "no line"), (b"abc\ndef\n", "csv", "two fields"), ("none", "auto", "cannot be read")],
+    [(b"x", "xml", "unknown format"), (b"", "auto", "no line"), (b"abc\ndef\n", "csv", "two fields"), ("none", "auto", "no such file")],
 )
 def test_a_format_that_there_is_not_and_an_empty_log(log: bytes | str, name: str, says: str) -> None:
     with pytest.raises(InputError, match=says):

@@ -1,8 +1,8 @@
 """Estimates from a sample which pipeline suits a field and a link, before anything is compressed.
 
 For sizes, each candidate codes a sample of the field (1 % of it in blocks of up to 16·16·128, 128·256 or 2^14 values, at least 2^18
-values), and what it costs once (tables, heads) is not scaled up. For speeds, each candidate is timed once per process on a built-in field
-of 2 MB. The link's gain is `metrics.overall_speedup` of both.
+values; sixteen times as much where the ratio is above 30), and what it costs once (tables, heads) is not scaled up. For speeds, each
+candidate is timed seven times per process on a built-in field of 2 MB. The link's gain is `metrics.overall_speedup` of both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, unknown
-from armillary.timing import Stopwatch
+from armillary.timing import timed
 
 from ..pipeline.container import extents
 from ..pipeline.fz import checked_array, compress
@@ -33,8 +33,14 @@ CANDIDATES = {
     "particles": "range -> none -> delta -> histogram -> huffman",
     "fixed-width": "range -> lorenzo -> fixed-width",
 }
+#: Calls by which a candidate's speed is measured.
+CALLS = 7
 OBJECTIVES = ("ratio", "throughput", "link")
 SHARE, LEAST = 0.01, 1 << 18
+#: From this ratio on, codes at the borders of blocks are most of a sample's bytes, so the sample is made this many times larger.
+HIGH, LARGER = 30.0, 16
+#: Bytes of the heads of a file with one chunk.
+HEADS = 550
 #: Blocks are long along x, so that runs of codes are as long as in the field, and small, so that there are many.
 _BLOCKS = {1: (1, 1, 1 << 14), 2: (1, 128, 256), 3: (16, 16, 128)}
 #: Steps of a low-discrepancy sequence (Roberts 2018): powers of 1/1.2207 for the three axes, the golden ratio for the batch.
@@ -85,23 +91,28 @@ def auto(
 
 
 def estimated_ratio(x: np.ndarray, eps: float, pipeline: str, threads: int = 1) -> float:
-    """Estimates the ratio of the whole field from a sample."""
+    """Estimates the ratio of the whole field from a sample, and from a larger one where the first says that there is little to code."""
+    found = _ratio_of_sample(x, eps, pipeline, threads, 1)
+    return found if found < HIGH else _ratio_of_sample(x, eps, pipeline, threads, LARGER)
+
+
+def _ratio_of_sample(x: np.ndarray, eps: float, pipeline: str, threads: int, times: int) -> float:
     shape = extents(x.shape)
-    blocks = _sample(Context(shape, x.dtype), x)
+    blocks = _sample(Context(shape, x.dtype), x, times)
     sample = np.ascontiguousarray(blocks).reshape(-1)
     ctx = Context((blocks.shape[0], blocks.shape[1], blocks.shape[2], blocks.shape[3]), x.dtype, "abs", eps, None, threads)
     if float(sample.min()) == float(sample.max()):
         return 1e4
     sections = Pipeline.from_string(pipeline).forward(ctx, sample)
-    once = sum(a.nbytes for name, a in sections.items() if name.rpartition(".")[2] in _ONCE) + 700
+    once = sum(a.nbytes for name, a in sections.items() if name.rpartition(".")[2] in _ONCE) + HEADS
     grows = sum(a.nbytes for name, a in sections.items() if name.rpartition(".")[2] not in _ONCE)
     return x.nbytes / min(once + grows * x.size / sample.size, x.nbytes)
 
 
-def _sample(ctx: Context, x: np.ndarray) -> np.ndarray:
+def _sample(ctx: Context, x: np.ndarray, times: int = 1) -> np.ndarray:
     whole = x.reshape(ctx.shape)
     block = tuple(min(b, n) for b, n in zip(_BLOCKS[ctx.dimensions], ctx.shape[1:], strict=True))
-    count = math.ceil(max(SHARE * x.size, LEAST) / math.prod(block))
+    count = math.ceil(times * max(SHARE * x.size, LEAST) / math.prod(block))
     if count * math.prod(block) >= x.size:
         return whole
     turn = np.arange(1, count + 1)[:, None] * _TURNS[None]
@@ -111,11 +122,12 @@ def _sample(ctx: Context, x: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _speed(pipeline: str, threads: int) -> float:
-    """Returns the bytes per second of a candidate on this machine, on turbulence at rel 1e-3, from the second of two calls."""
+    """Returns the bytes per second of a candidate on this machine, on turbulence at rel 1e-3.
+
+    The lower quartile of several calls counts, which a busy moment of the machine does not change.
+    """
     from ..workload import field
 
     x = field("turbulence", (80, 80, 80), np.random.default_rng(1))
     compress(x, 1e-3, "rel", pipeline, threads=threads)
-    with Stopwatch() as watch:
-        compress(x, 1e-3, "rel", pipeline, threads=threads)
-    return x.nbytes / watch.seconds
+    return x.nbytes / timed(lambda: compress(x, 1e-3, "rel", pipeline, threads=threads), min_seconds=0.0, min_calls=CALLS).lower_quartile

@@ -38,7 +38,7 @@ class FZ(ArrayCodec):
         """Returns the array."""
         from ..pipeline.fz import decompress
 
-        found: np.ndarray = decompress(data)
+        found: np.ndarray = decompress(data, most_bytes=self.most_bytes)
         return found
 
 

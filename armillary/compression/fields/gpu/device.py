@@ -70,14 +70,14 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
     return import_module("cupy").from_dlpack(out) if cupy else out
 
 
-def decompress(data: Any, *, like: Any = None, where: str | None = None) -> Any:
+def decompress(data: Any, *, like: Any = None, where: str | None = None, most_bytes: int | None = None) -> Any:
     """Returns the array in a `.fzm` file on a device (uint8), of its kind; or in bytes of the host, of the kind and on the device of
-    `like`.
+    `like`. An array of more than `most_bytes` bytes is refused: by default 1 GiB, or a thousand times the file.
     """
     torch, chunks = import_module("torch"), import_module(".chunks", __package__)
     if isinstance(data, bytes | bytearray | memoryview):
         file: Any = memoryview(data).cast("B")
-        read_head(file, where=where)
+        read_head(file, where=where, most_bytes=most_bytes)
         target, cupy = _tensor(like)
         tensor = torch.frombuffer(bytearray(file), dtype=torch.uint8).to(target.device)
     else:
@@ -87,7 +87,7 @@ def decompress(data: Any, *, like: Any = None, where: str | None = None) -> Any:
         tensor = tensor.contiguous()
         file = _Window(tensor)
     with _on(tensor):
-        head, at = read_head(file, where=where)
+        head, at = read_head(file, where=where, most_bytes=most_bytes)
         if chunks.coder_of(head.pipeline) is None:
             raise InputError(f"no kernels for the pipeline {head.pipeline}; expected {_KNOWN}", where=where)
         listed = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from armillary.arena import Technique
 from armillary.errors import InputError
+
+from .container import check_size
 
 _DTYPES = (np.dtype("<f4"), np.dtype("<f8"))
 
@@ -26,16 +26,9 @@ class Compressor(Technique):
         """Returns everything that is needed to get `x` back with |x − x'| ≤ eps."""
         raise NotImplementedError
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
-        """Returns the array, from the bytes alone."""
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
+        """Returns the array, from the bytes alone; more than `most_bytes` bytes are refused, as in `check_size`."""
         raise NotImplementedError
-
-
-def peer(package: str) -> Any:
-    """Imports a peer's package, or raises an InputError that says how to get it."""
-    if find_spec(package) is None:
-        raise InputError(f'this technique needs the package {package}; install "armillary[bench]"')
-    return import_module(package)
 
 
 def with_shape(x: np.ndarray, payload: bytes) -> bytes:
@@ -43,11 +36,22 @@ def with_shape(x: np.ndarray, payload: bytes) -> bytes:
     return struct.pack(f"<BB{x.ndim}Q", _DTYPES.index(x.dtype), x.ndim, *x.shape) + payload
 
 
-def shape_and_payload(data: bytes) -> tuple[np.dtype, tuple[int, ...], bytes]:
-    """Takes apart what `with_shape` put together."""
+def shape_and_payload(data: bytes, most_bytes: int | None = None) -> tuple[np.dtype, tuple[int, ...], bytes]:
+    """Takes apart what `with_shape` put together; an array of more than `most_bytes` bytes is refused, as in `check_size`."""
     if len(data) < 2 or data[0] >= len(_DTYPES) or not 1 <= data[1] <= 4 or len(data) < 2 + 8 * data[1]:
         raise InputError("found no dtype and shape before the payload")
     shape = struct.unpack_from(f"<{data[1]}Q", data, 2)
-    if math.prod(shape) > 1 << 40:
-        raise InputError(f"found a shape of {math.prod(shape)} values")
+    check_size(math.prod(shape), _DTYPES[data[0]].itemsize, most_bytes, len(data))
     return _DTYPES[data[0]], shape, data[2 + 8 * data[1] :]
+
+
+def unpack_zstd(payload: bytes, size: int) -> bytes:
+    """Returns the bytes of a Zstandard frame, of which there must be `size`."""
+    import zstandard
+
+    try:
+        if zstandard.frame_content_size(payload) == size:
+            return zstandard.ZstdDecompressor().decompress(payload, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise InputError(f"found damaged Zstandard data ({error})") from None
+    raise InputError(f"found a Zstandard frame of another size than the {size:,} bytes of the array")

@@ -1,9 +1,10 @@
 """A `.fzm` file describes by itself how the array is restored, and a changed byte in it is noticed.
 
 Layout, all numbers little-endian: magic `ARMFZ1`; then the file's head and, for each chunk, a head with the chunk's sections after it.
-A head is u32 length, u32 CRC-32C of length and text, JSON. The file's head: dtype, shape, mode, bound, span, chunk_bytes, pipeline
-(stages with versions and configuration). A chunk's head: method (`pipeline`, `constant` or `store`) and sections as [name, dtype,
-bytes, CRC-32C], in their order. Nothing is allocated from a number here before it is compared with the size of the file.
+A head is u32 length, u32 CRC-32C of length and text, and the text: JSON, which zlib packs where that is smaller. The file's head: dtype,
+shape, mode, bound, span, chunk_bytes, pipeline (stages with versions and configuration). A chunk's head: method (`pipeline`, `constant`
+or `store`) and sections as [name, dtype, bytes, CRC-32C], in their order. Nothing is allocated from a number here before it is compared
+with the size of the file and with the most bytes that the caller allows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +33,9 @@ METHODS = ("pipeline", "constant", "store")
 MOST_CHUNK_BYTES = 1 << 30
 LEAST_CHUNK_HEAD = HEAD.size + 20
 MOST_HEAD = 1 << 20
+#: The most bytes of an array that is decoded where the caller sets no limit; a larger file may hold more, a thousand times its size.
+MOST_BYTES = 1 << 30
+MOST_RATIO = 1000
 
 
 @dataclass(frozen=True)
@@ -78,14 +83,34 @@ def extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 def chunk_plan(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> list[tuple[int, tuple[int, int, int, int]]]:
     """Returns contiguous chunks along the slowest axis, none above `chunk_bytes` unless one slice is."""
-    b, z, y, x = extents(shape)
-    if 0 in (b, z, y, x):
+    whole = extents(shape)
+    if 0 in whole:
         return []
-    whole = (b, z, y, x)
+    axis, rows, inner = _cut(whole, itemsize, chunk_bytes)
+    one = math.prod(whole[axis:])
+    plan = []
+    for item in range(math.prod(whole[:axis])):
+        for start in range(0, whole[axis], rows):
+            cut = [1] * axis + [min(rows, whole[axis] - start), *whole[axis + 1 :]]
+            plan.append((item * one + start * inner, (cut[0], cut[1], cut[2], cut[3])))
+    return plan
+
+
+def chunk_count(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> int:
+    """Returns the number of chunks of a plan without making it."""
+    whole = extents(shape)
+    if 0 in whole:
+        return 0
+    axis, rows, _ = _cut(whole, itemsize, chunk_bytes)
+    return math.prod(whole[:axis]) * -(-whole[axis] // rows)
+
+
+def _cut(whole: tuple[int, int, int, int], itemsize: int, chunk_bytes: int) -> tuple[int, int, int]:
+    """Returns the axis along which an array is cut, the slices of a chunk, and the values of a slice."""
     axis = next((i for i, n in enumerate(whole) if n > 1), 3)
-    if axis == 0 and z * y * x * itemsize > chunk_bytes:
-        one = chunk_plan((z, y, x), itemsize, chunk_bytes)
-        return [(item * z * y * x + start, cut) for item in range(b) for start, cut in one]
+    if axis == 0 and math.prod(whole[1:]) * itemsize > chunk_bytes:
+        # Each item of the batch is cut by itself.
+        axis = next((i for i, n in enumerate(whole) if i and n > 1), 3)
     inner = math.prod(whole[axis + 1 :])
     rows = max(1, chunk_bytes // (inner * itemsize))
     if inner * itemsize > MOST_CHUNK_BYTES:
@@ -94,11 +119,14 @@ def chunk_plan(shape: tuple[int, ...], itemsize: int, chunk_bytes: int) -> list[
         rows = rows // 256 * 256  # so that blocks of `block` mode are not cut
     elif rows >= 16 and rows < whole[axis]:
         rows = rows // 16 * 16
-    plan = []
-    for start in range(0, whole[axis], rows):
-        cut = [1] * axis + [min(rows, whole[axis] - start), *whole[axis + 1 :]]
-        plan.append((start * inner, (cut[0], cut[1], cut[2], cut[3])))
-    return plan
+    return axis, rows, inner
+
+
+def check_size(values: int, itemsize: int, most_bytes: int | None, length: int, where: str | None = None) -> None:
+    """Refuses an array of more than `most_bytes` bytes; None stands for 1 GiB, or a thousand times the `length` of a larger file."""
+    most = max(MOST_BYTES, MOST_RATIO * length) if most_bytes is None else most_bytes
+    if values * itemsize > most:
+        raise InputError(f"found an array of {values * itemsize:,} bytes; expected at most {most:,} (set most_bytes)", where=where)
 
 
 def pack_chunk(method: str, sections: dict[str, np.ndarray]) -> bytes:
@@ -113,8 +141,8 @@ def chunk_head(method: str, sections: Sequence[Section]) -> bytes:
     return _head({"method": method, "sections": [[s.name, s.dtype.str, s.size, s.checksum] for s in sections]})
 
 
-def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, int]:
-    """Returns the head of a file and where its first chunk starts."""
+def read_head(buffer: memoryview, *, where: str | None = None, most_bytes: int | None = None) -> tuple[Head, int]:
+    """Returns the head of a file and where its first chunk starts; the array has at most `most_bytes` bytes, as in `check_size`."""
     if bytes(buffer[: len(MAGIC)]) != MAGIC:
         raise InputError(f"found {bytes(buffer[: len(MAGIC)])!r}; expected a file that starts with {MAGIC!r}", where=where)
     facts, end = _read(buffer, len(MAGIC), where)
@@ -137,16 +165,15 @@ def read_head(buffer: memoryview, *, where: str | None = None) -> tuple[Head, in
     room = (len(buffer) - end) // LEAST_CHUNK_HEAD * MOST_CHUNK_BYTES
     if values * np.dtype(dtype).itemsize > room:
         raise InputError(f"head: found {values} values; a file of {len(buffer)} bytes cannot hold their chunks", where=where)
-    pipeline = Pipeline.from_json(facts.get("pipeline"), where=where)
-    spans = None if span is None else (float(span[0]), float(span[1]))
-    head = Head(np.dtype(dtype), tuple(shape), mode, float(bound), spans, chunk_bytes, pipeline)
-    slices = values // max(1, next((n for n in shape if n > 1), 1))
-    least = max(1, slices * head.dtype.itemsize, chunk_bytes)
-    if values * head.dtype.itemsize // (2 * least) * LEAST_CHUNK_HEAD > 4 * len(buffer):
+    count = chunk_count(tuple(shape), np.dtype(dtype).itemsize, chunk_bytes)
+    if count * LEAST_CHUNK_HEAD > len(buffer) - end:
         raise InputError(
             f"head: found chunks of {chunk_bytes} bytes for {values} values; the file is too short for their heads", where=where
         )
-    return head, end
+    check_size(values, np.dtype(dtype).itemsize, most_bytes, len(buffer), where)
+    pipeline = Pipeline.from_json(facts.get("pipeline"), where=where)
+    spans = None if span is None else (float(span[0]), float(span[1]))
+    return Head(np.dtype(dtype), tuple(shape), mode, float(bound), spans, chunk_bytes, pipeline), end
 
 
 def read_chunk(buffer: memoryview, start: int, *, where: str | None = None) -> tuple[str, dict[str, np.ndarray], int]:
@@ -189,6 +216,7 @@ def damaged(section: Section, where: str | None = None) -> InputError:
 
 def _head(facts: dict[str, Any]) -> bytes:
     text = json.dumps(facts, separators=(",", ":"), allow_nan=False).encode()
+    text = min(text, zlib.compress(text, 9), key=len)
     return HEAD.pack(len(text), crc32c(struct.pack("<I", len(text)) + text)) + text
 
 
@@ -202,8 +230,8 @@ def _read(buffer: memoryview, start: int, where: str | None) -> tuple[dict[str, 
     if crc32c(struct.pack("<I", length) + text) != checksum:
         raise InputError(f"head at {start}: its CRC-32C does not match; the file was damaged", where=where)
     try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError):
+        facts = json.loads(zlib.decompressobj().decompress(text, MOST_HEAD) if text[:1] == b"x" else text)
+    except (ValueError, RecursionError, zlib.error):
         raise InputError(f"head at {start}: found no JSON", where=where) from None
     if not isinstance(facts, dict):
         raise InputError(f"head at {start}: found {type(facts).__name__}; expected an object", where=where)

@@ -58,15 +58,22 @@ def compress(
     return b"".join(parts)
 
 
-def decompress(data: bytes | bytearray | memoryview, *, like: Any = None, threads: int | None = None, where: str | None = None) -> Any:
+def decompress(
+    data: bytes | bytearray | memoryview,
+    *,
+    like: Any = None,
+    threads: int | None = None,
+    where: str | None = None,
+    most_bytes: int | None = None,
+) -> Any:
     """Returns the array in the bytes of a `.fzm` file: NumPy, or of the kind and on the device of `like`.
 
-    A damaged file is an InputError.
+    A damaged file is an InputError, and so is an array of more than `most_bytes` bytes: by default 1 GiB, or a thousand times the file.
     """
     buffer = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
-    head, at = read_head(buffer, where=where)
+    head, at = read_head(buffer, where=where, most_bytes=most_bytes)
     if gpu.ready(like) and gpu.covers(head.mode, head.pipeline):
-        return gpu.decompress(buffer, like=like, where=where)
+        return gpu.decompress(buffer, like=like, where=where, most_bytes=most_bytes)
     count = thread_count(threads)
     out = np.empty(math.prod(head.shape), head.dtype)
     for start, shape in head.chunks:

@@ -20,10 +20,10 @@ class Modular(Compressor):
         raise NotImplementedError
 
     def pack(self, x: np.ndarray, eps: float, threads: int = 2) -> bytes:
-        """Returns A `.fzm` file."""
+        """Returns a `.fzm` file."""
         return compress(x, eps, "abs", self.stages(), threads=threads)
 
-    def unpack(self, data: bytes, threads: int = 2) -> np.ndarray:
+    def unpack(self, data: bytes, threads: int = 2, *, most_bytes: int | None = None) -> np.ndarray:
         """Returns the array."""
-        found: np.ndarray = decompress(data, threads=threads)
+        found: np.ndarray = decompress(data, threads=threads, most_bytes=most_bytes)
         return found

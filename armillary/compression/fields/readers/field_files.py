@@ -8,22 +8,39 @@ from __future__ import annotations
 
 import math
 import re
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
+from armillary.extras import need
+from armillary.files import check_readable, map_array
+from armillary.files.opening import STREAM_BYTES
 
 RAW = {".f32": "<f4", ".f64": "<f8", ".d64": "<f8", ".dat": "<f4"}
 HDF5 = (".h5", ".hdf5", ".he5", ".nc", ".nc4")
 
 
-def read_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dataset: str | None = None) -> np.ndarray:
-    """Reads the array in a file: float32 or float64, 1 to 4 dimensions. `file.h5:/path` names a dataset, as `dataset` does."""
-    return np.ascontiguousarray(open_field(path, shape, dataset)[...])
+def read_field(
+    path: str | Path, shape: tuple[int, ...] | str | None = None, dataset: str | None = None, *, most_bytes: int = STREAM_BYTES
+) -> np.ndarray:
+    """Reads the array in a file: float32 or float64, 1 to 4 dimensions. `file.h5:/path` names a dataset, as `dataset` does.
+
+    An array of more than `most_bytes` bytes is refused, because a small HDF5 file or Zarr folder can announce any shape.
+    """
+    found = open_field(path, shape, dataset)
+    try:
+        size = math.prod(found.shape) * np.dtype(found.dtype).itemsize
+        if size > most_bytes:
+            raise InputError(f"found an array of {size:,} bytes; expected at most {most_bytes:,}", where=str(path))
+        return np.ascontiguousarray(found[...])
+    except (OSError, RuntimeError, ValueError, MemoryError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"cannot be read ({one_line(str(error))})", where=str(path)) from None
+    finally:
+        opened = getattr(found, "file", None)
+        if opened is not None:
+            opened.close()
 
 
 def open_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dataset: str | None = None) -> Any:
@@ -32,14 +49,13 @@ def open_field(path: str | Path, shape: tuple[int, ...] | str | None = None, dat
     if dataset is None and ":" in text and not Path(text).exists():
         text, _, dataset = text.rpartition(":")
     file = Path(text)
-    if not file.exists():
-        raise InputError("no such file", where=text)
+    check_readable(file, folder=True, where=text)
     wanted = _shape(shape, text) if shape else None
     ending = file.suffix.lower()
     if ending in RAW:
         found: Any = _raw(file, RAW[ending], wanted)
     elif ending == ".npy":
-        found = _npy(file)
+        found = map_array(file)
     elif ending in HDF5:
         found = _hdf5(file, dataset)
     elif ending == ".zarr" or file.is_dir():
@@ -92,38 +108,37 @@ def _raw(file: Path, dtype: str, shape: tuple[int, ...] | None) -> np.ndarray:
     return np.memmap(file, np.dtype(dtype), mode="r", shape=known)
 
 
-def _npy(file: Path) -> np.ndarray:
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError, TypeError) as error:
-        raise InputError(f"not an array: {error}", where=str(file)) from None
-
-
 def _hdf5(file: Path, dataset: str | None) -> Any:
-    if find_spec("h5py") is None:
-        raise InputError('HDF5 and NetCDF-4 need the package h5py; install "armillary[fields]"', where=str(file))
-    h5py = import_module("h5py")
+    h5py = need("h5py")
     try:
         opened = h5py.File(file, "r")
-        names: list[str] = []
-        opened.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.dtype.kind == "f" else None)
-        if dataset is None:
-            if len(names) != 1:
-                raise InputError(
-                    f"found {len(names)} datasets of floats ({', '.join(names[:8])}); name one: {file.name}:/path", where=str(file)
-                )
-            return opened[names[0]]
-        if dataset not in opened or not isinstance(opened[dataset], h5py.Dataset):
-            raise InputError(f'no dataset "{dataset}"; there are {", ".join(names[:8])}', where=str(file))
-        return opened[dataset]
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise InputError(f"not an HDF5 file that can be read: {error}", where=str(file)) from None
+        raise InputError(f"not an HDF5 file that can be read: {one_line(str(error))}", where=str(file)) from None
+    try:
+        return _dataset(h5py, opened, file, dataset)
+    except BaseException as error:
+        opened.close()
+        if isinstance(error, OSError | RuntimeError | KeyError | ValueError) and not isinstance(error, InputError):
+            raise InputError(f"not an HDF5 file that can be read: {one_line(str(error))}", where=str(file)) from None
+        raise
+
+
+def _dataset(h5py: Any, opened: Any, file: Path, dataset: str | None) -> Any:
+    names: list[str] = []
+    opened.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.dtype.kind == "f" else None)
+    if dataset is None:
+        if len(names) != 1:
+            raise InputError(
+                f"found {len(names)} datasets of floats ({', '.join(names[:8])}); name one: {file.name}:/path", where=str(file)
+            )
+        return opened[names[0]]
+    if dataset not in opened or not isinstance(opened[dataset], h5py.Dataset):
+        raise InputError(f'no dataset "{dataset}"; there are {", ".join(names[:8])}', where=str(file))
+    return opened[dataset]
 
 
 def _zarr(file: Path, dataset: str | None) -> Any:
-    if find_spec("zarr") is None:
-        raise InputError('Zarr needs the package zarr; install "armillary[fields]"', where=str(file))
-    zarr = import_module("zarr")
+    zarr = need("zarr")
     try:
         found = zarr.open(str(file), mode="r", path=dataset.strip("/") if dataset else None)
     except Exception as error:

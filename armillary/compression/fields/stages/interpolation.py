@@ -7,13 +7,16 @@ are of this family. In our design the anchors are quantised and Lorenzo-coded in
 ratio to 512.
 
 The bound of level l, of which 1 is the finest, is ε / min(α^(l−1), β). `tune` searches on a sample for α, β, the order of axes, and linear
-or cubic splines for each level.
+or cubic splines for each level, how the last points of a line are predicted, and how far apart the anchors are. Values that come back
+are coded to the same bytes again wherever the search finds the same parameters for them; the encoder looks, and codes again if not.
 
 Layout. `codes`: uint16, first those of the anchors (as `lorenzo` gives them for x[::S, ::S, ::S], S = 256, 32, 8 for 1, 2, 3
 dimensions), then pass by pass, strides S/2 to 1, axes in order, each in C order of its points. Code d + radius, x' = dtype(p + 2ε_l·d)
 with p = w₀f₋₃ + w₁f₋₁ + w₂f₊₁ + w₃f₊₃ summed from the left in float64, and 0 for a point that is stored. `raw`: those points' bits in
 the order of the zero codes after the anchors'; predictions take 0 for one that is not finite. `anchor_outliers`, `anchor_raw_index`,
-`anchor_raw`: as in `lorenzo`. `plan`: four float64: α, β, the order (0: x y z, 1: z y x), and bits of the levels that are linear.
+`anchor_raw`: as in `lorenzo`. `plan`: four or six float64: α, β, the order (0: x y z, 1: z y x), bits of the levels that are linear,
+whether points behind the last known one are extrapolated, (15f₋₁ − 10f₋₃ + 3f₋₅)/8 or (3f₋₁ − f₋₃)/2, rather than copied, and log2 of
+S where it is another one.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ from .stage import Context, Port, Stage
 
 STRIDES = {1: 256, 2: 32, 3: 8}
 ORDERS = ((3, 2, 1), (1, 2, 3))
+#: Anchors are at most 2^15 apart, so that there are at most sixteen levels.
+MOST_POWER = 15
+#: How often a field may be coded until what comes back would be coded in the same way.
+ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,18 @@ class Plan:
     beta: float = 1.0
     order: int = 0
     linear: int = 0
+    extrapolate: int = 0
+    #: Distance of the anchors, a power of 2; 0 is the usual one of the dimension, and 1, all points, is for estimates alone.
+    stride: int = 0
+
+    def splines(self, level: int) -> int:
+        """Returns 1 where the level is linear, plus 2 where the ends of lines are extrapolated."""
+        return (self.linear >> level & 1) + 2 * self.extrapolate
+
+    def knobs(self) -> np.ndarray:
+        """Returns the section `plan`."""
+        more = [self.extrapolate, (self.stride or 1).bit_length() - 1] if self.extrapolate or self.stride else []
+        return np.array([self.alpha, self.beta, self.order, self.linear, *more], np.float64)
 
     def bound(self, eps: float, level: int) -> float:
         """Returns ε of a level, of which 1 is the finest."""
@@ -88,40 +107,53 @@ class Interp(Stage):
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
         """Returns codes, stored points and the plan they were made by."""
         plan = Plan(self.alpha, self.beta, 0, 0 if self.cubic else (1 << 16) - 1)
-        if self.tune:
-            from .tuning import tuned
+        if not self.tune:
+            return self.coded(ctx, data, bound, plan)
+        from .tuning import tuned
 
-            plan = tuned(self, ctx, data, bound, plan)
-        return self.coded(ctx, data, bound, plan)
+        chosen = tuned(self, ctx, data, bound, plan)
+        first = None
+        for _ in range(ROUNDS):
+            found, back = self._coded(ctx, data, bound, chosen)
+            if np.array_equal(back, data):
+                return found
+            again = tuned(self, ctx, back, bound, plan)
+            if again == chosen:
+                return found
+            first, chosen = first or found, again
+        return first or found
 
     def coded(self, ctx: Context, data: np.ndarray, bound: np.ndarray, plan: Plan) -> dict[str, np.ndarray]:
         """Does the work of `forward` by this plan."""
+        return self._coded(ctx, data, bound, plan)[0]
+
+    def _coded(self, ctx: Context, data: np.ndarray, bound: np.ndarray, plan: Plan) -> tuple[dict[str, np.ndarray], np.ndarray]:
         eps = float(bound[0])
-        anchors, small = self._anchors(ctx, data)
+        anchors, small = self._anchors(ctx, data, plan)
         lorenzo = Lorenzo(radius=self.radius)
         first = lorenzo.forward(small, data=anchors, bound=bound)
         recon = np.zeros(data.size, data.dtype)
-        self.lattice(ctx, recon)[...] = _finite(lorenzo.inverse(small, **first, bound=bound)["data"]).reshape(small.shape)
+        lattice(ctx, recon, plan)[...] = _finite(lorenzo.inverse(small, **first, bound=bound)["data"]).reshape(small.shape)
         codes = np.empty(data.size, np.uint16)
         codes[: anchors.size] = first["codes"]
         raw, shape = [], np.array(ctx.shape)
         for one in passes(ctx, plan, anchors.size):
-            own, linear = plan.bound(eps, one.level), bool(plan.linear >> one.level & 1)
+            own, splines = plan.bound(eps, one.level), plan.splines(one.level)
             place = where(one)
 
-            def part(a: int, b: int, own: float = own, linear: bool = linear, place: np.ndarray = place) -> bool:
-                return _forward(data, recon, codes, shape, place, a, b, linear, own, 0.5 / own, self.radius)
+            def part(a: int, b: int, own: float = own, splines: int = splines, place: np.ndarray = place) -> bool:
+                return _forward(data, recon, codes, shape, place, a, b, splines, own, 0.5 / own, self.radius)
 
             rows = ctx.shape[0] * one.counts[0] * one.counts[1]
             if any(each(part, shares(rows, ctx.threads, max(1, 4096 // one.counts[2])), ctx.threads)):
                 places = _places(codes, shape, place)
                 raw.append(data[places])
         stored = np.concatenate(raw) if raw else np.zeros(0, data.dtype)
-        knobs = np.array([plan.alpha, plan.beta, plan.order, plan.linear], np.float64)
-        return {
+        found = {
             "codes": codes, "raw": stored, "anchor_outliers": first["outliers"], "anchor_raw_index": first["raw_index"],
-            "anchor_raw": first["raw"], "plan": knobs,
+            "anchor_raw": first["raw"], "plan": plan.knobs(),
         }  # fmt: skip
+        return found, recon
 
     def inverse(  # type: ignore[override]
         self, ctx: Context, *, codes: np.ndarray, raw: np.ndarray, anchor_outliers: np.ndarray, anchor_raw_index: np.ndarray,
@@ -133,19 +165,19 @@ class Interp(Stage):
         knobs = _checked_plan(plan)
         eps = float(bound[0])
         recon = np.zeros(ctx.size, raw.dtype)
-        lattice = self.lattice(ctx, recon)
-        small = Context((lattice.shape[0], lattice.shape[1], lattice.shape[2], lattice.shape[3]), raw.dtype, threads=ctx.threads)
+        known = lattice(ctx, recon, knobs)
+        small = Context((known.shape[0], known.shape[1], known.shape[2], known.shape[3]), raw.dtype, threads=ctx.threads)
         anchors = Lorenzo(radius=self.radius).inverse(
             small, codes=codes[: small.size], outliers=anchor_outliers, raw_index=anchor_raw_index, raw=anchor_raw, bound=bound
         )["data"]
-        lattice[...] = _finite(anchors).reshape(small.shape)
+        known[...] = _finite(anchors).reshape(small.shape)
         odd: list[tuple[np.ndarray, np.ndarray]] = []
         taken, shape = 0, np.array(ctx.shape)
         for one in passes(ctx, knobs, small.size):
-            own, linear, place = knobs.bound(eps, one.level), bool(knobs.linear >> one.level & 1), where(one)
+            own, splines, place = knobs.bound(eps, one.level), knobs.splines(one.level), where(one)
 
-            def part(a: int, b: int, own: float = own, linear: bool = linear, place: np.ndarray = place) -> bool:
-                return _inverse(recon, codes, shape, place, a, b, linear, own, self.radius)
+            def part(a: int, b: int, own: float = own, splines: int = splines, place: np.ndarray = place) -> bool:
+                return _inverse(recon, codes, shape, place, a, b, splines, own, self.radius)
 
             rows = ctx.shape[0] * one.counts[0] * one.counts[1]
             if any(each(part, shares(rows, ctx.threads, max(1, 4096 // one.counts[2])), ctx.threads)):
@@ -161,23 +193,24 @@ class Interp(Stage):
             raise InputError(f"raw values: found {raw.size}; expected {taken}, one for each zero code")
         for places, values in odd:
             recon[places] = values
-        lattice[...] = anchors.reshape(small.shape)
+        known[...] = anchors.reshape(small.shape)
         return {"data": recon}
 
-    def lattice(self, ctx: Context, flat: np.ndarray) -> np.ndarray:
-        """Returns the anchors of a flat field, as a view."""
-        s = STRIDES[ctx.dimensions]
-        return flat.reshape(ctx.shape)[:, ::s, ::s, ::s]
+    def _anchors(self, ctx: Context, data: np.ndarray, plan: Plan) -> tuple[np.ndarray, Context]:
+        known = lattice(ctx, data, plan)
+        b, z, y, x = known.shape
+        return np.ascontiguousarray(known).reshape(-1), Context((b, z, y, x), data.dtype, threads=ctx.threads)
 
-    def _anchors(self, ctx: Context, data: np.ndarray) -> tuple[np.ndarray, Context]:
-        lattice = self.lattice(ctx, data)
-        b, z, y, x = lattice.shape
-        return np.ascontiguousarray(lattice).reshape(-1), Context((b, z, y, x), data.dtype, threads=ctx.threads)
+
+def lattice(ctx: Context, flat: np.ndarray, plan: Plan) -> np.ndarray:
+    """Returns the anchors of a flat field, as a view."""
+    s = plan.stride or STRIDES[ctx.dimensions]
+    return flat.reshape(ctx.shape)[:, ::s, ::s, ::s]
 
 
 def passes(ctx: Context, plan: Plan, at: int) -> Iterator[Pass]:
     """Yields every level and axis in order; `at` is the place of the first code after the anchors."""
-    stride = STRIDES[ctx.dimensions] // 2
+    stride = (plan.stride or STRIDES[ctx.dimensions]) // 2
     while stride:
         refined: set[int] = set()
         for axis in ORDERS[plan.order]:
@@ -206,12 +239,13 @@ def where(one: Pass) -> np.ndarray:
 
 
 def _checked_plan(plan: np.ndarray) -> Plan:
-    if plan.dtype != np.float64 or plan.size != 4 or not np.isfinite(plan).all():
-        raise InputError("interpolation plan: expected four numbers")
-    alpha, beta, order, linear = (float(v) for v in plan)
-    if not (1 <= alpha <= 8 and 1 <= beta <= 64 and order in (0, 1) and linear in range(1 << 17)):
-        raise InputError(f"interpolation plan: found {plan.tolist()}; expected alpha, beta, order and levels in range")
-    return Plan(alpha, beta, int(order), int(linear))
+    if plan.dtype != np.float64 or plan.size not in (4, 6) or not np.isfinite(plan).all():
+        raise InputError("interpolation plan: expected four or six numbers")
+    alpha, beta, order, linear, extrapolate, power = (*(float(v) for v in plan), 0.0, 0.0)[:6]
+    good = 1 <= alpha <= 8 and 1 <= beta <= 64 and order in (0, 1) and linear in range(1 << 17)
+    if not (good and extrapolate in (0, 1) and power in range(MOST_POWER + 1)):
+        raise InputError(f"interpolation plan: found {plan.tolist()}; expected alpha, beta, order, levels, ends and anchors in range")
+    return Plan(alpha, beta, int(order), int(linear), int(extrapolate), 1 << int(power) if power else 0)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
@@ -219,18 +253,28 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 @loop
-def _weights(j, n, s, linear):
+def _weights(j, n, s, splines):
     # Returns the weights of the points at −3s, −s, +s, +3s, which are 0 where there is none.
     before, after, beyond = j - 3 * s >= 0, j + s < n, j + 3 * s < n
     if not after:
+        if before and splines & 2:
+            return (-1.25, 1.875, 0.0, 0.375) if j - 5 * s >= 0 and not splines & 1 else (-0.5, 1.5, 0.0, 0.0)
         return 0.0, 1.0, 0.0, 0.0
-    if linear or not (before or beyond):
+    if splines & 1 or not (before or beyond):
         return 0.0, 0.5, 0.5, 0.0
     if before and beyond:
         return -0.0625, 0.5625, 0.5625, -0.0625
     if beyond:
         return 0.0, 0.375, 0.75, -0.125
     return -0.125, 0.75, 0.375, 0.0
+
+
+@loop
+def _far(w1, w3):
+    # Where the fourth point is: beyond the next one, or, if there is no next one, two points further back; −1 where it is not used.
+    if w3 == 0.0:
+        return -1
+    return -5 if w1 > 1.0 else 3
 
 
 @loop
@@ -280,7 +324,7 @@ def _row(x, recon, codes, lines, line, base, at, n, step, reach, w0, w1, w2, w3,
     # n points from `base`, `step` apart, predicted from those at ±reach and ±3·reach; neighbours apart are first put side by side
     # in `lines`.
     p0, p1 = np.uint64(base - (3 * reach if w0 != 0.0 else reach)), np.uint64(base - reach)
-    p2, p3 = np.uint64(base + (reach if w2 != 0.0 else -reach)), np.uint64(base + (3 * reach if w3 != 0.0 else -reach))
+    p2, p3 = np.uint64(base + (reach if w2 != 0.0 else -reach)), np.uint64(base + _far(w1, w3) * reach)
     p, count, place, apart = np.uint64(base), np.uint64(n), np.uint64(at), np.uint64(step)
     if step == 1:
         stored = _code_line(x, recon, line, codes, p, p0, p1, p2, p3, place, count, w0, w1, w2, w3, eps, inverse, radius)
@@ -321,7 +365,7 @@ def _row(x, recon, codes, lines, line, base, at, n, step, reach, w0, w1, w2, w3,
 @loop
 def _row_back(recon, codes, lines, line, base, at, n, step, reach, w0, w1, w2, w3, eps, radius):
     p0, p1 = np.uint64(base - (3 * reach if w0 != 0.0 else reach)), np.uint64(base - reach)
-    p2, p3 = np.uint64(base + (reach if w2 != 0.0 else -reach)), np.uint64(base + (3 * reach if w3 != 0.0 else -reach))
+    p2, p3 = np.uint64(base + (reach if w2 != 0.0 else -reach)), np.uint64(base + _far(w1, w3) * reach)
     p, count, place, apart = np.uint64(base), np.uint64(n), np.uint64(at), np.uint64(step)
     if step == 1:
         stored = _value_line(recon, line, codes, p0, p1, p2, p3, place, count, w0, w1, w2, w3, eps, radius)
@@ -351,7 +395,7 @@ def _row_back(recon, codes, lines, line, base, at, n, step, reach, w0, w1, w2, w
 
 
 @loop
-def _forward(x, recon, codes, shape, where, r0, r1, linear, eps, inverse, radius):
+def _forward(x, recon, codes, shape, where, r0, r1, splines, eps, inverse, radius):
     axis, s, at = where[0], where[1], where[2]
     nz, ny, nx = where[9], where[10], where[11]
     lines, line = np.empty(5 * max(1, nx), recon.dtype), np.empty(max(1, nx), recon.dtype)
@@ -363,27 +407,27 @@ def _forward(x, recon, codes, shape, where, r0, r1, linear, eps, inverse, radius
         code = at + r * nx
         if axis != 3:
             j, n, reach = (y, shape[2], s * shape[3]) if axis == 2 else (z, shape[1], s * shape[2] * shape[3])
-            w0, w1, w2, w3 = _weights(j, n, s, linear)
+            w0, w1, w2, w3 = _weights(j, n, s, splines)
             stored |= _row(x, recon, codes, lines, line, base, code, nx, where[8], reach, w0, w1, w2, w3, eps, inverse, radius)
             continue
         inner = max(1, min(nx, -(-(shape[3] - 4 * s) // (2 * s))))
         k = 0
         while k < nx:
             if k == 1 and inner > 1:
-                w0, w1, w2, w3 = _weights(3 * s, shape[3], s, linear)
+                w0, w1, w2, w3 = _weights(3 * s, shape[3], s, splines)
                 stored |= _row(
                     x, recon, codes, lines, line, base + 2 * s, code + 1, inner - 1, 2 * s, s, w0, w1, w2, w3, eps, inverse, radius
                 )
                 k = inner
                 continue
-            w0, w1, w2, w3 = _weights(s + 2 * s * k, shape[3], s, linear)
+            w0, w1, w2, w3 = _weights(s + 2 * s * k, shape[3], s, splines)
             stored |= _row(x, recon, codes, lines, line, base + 2 * s * k, code + k, 1, 2 * s, s, w0, w1, w2, w3, eps, inverse, radius)
             k += 1
     return stored
 
 
 @loop
-def _inverse(recon, codes, shape, where, r0, r1, linear, eps, radius):
+def _inverse(recon, codes, shape, where, r0, r1, splines, eps, radius):
     axis, s, at = where[0], where[1], where[2]
     nz, ny, nx = where[9], where[10], where[11]
     lines, line = np.empty(5 * max(1, nx), recon.dtype), np.empty(max(1, nx), recon.dtype)
@@ -395,30 +439,30 @@ def _inverse(recon, codes, shape, where, r0, r1, linear, eps, radius):
         code = at + r * nx
         if axis != 3:
             j, n, reach = (y, shape[2], s * shape[3]) if axis == 2 else (z, shape[1], s * shape[2] * shape[3])
-            w0, w1, w2, w3 = _weights(j, n, s, linear)
+            w0, w1, w2, w3 = _weights(j, n, s, splines)
             stored |= _row_back(recon, codes, lines, line, base, code, nx, where[8], reach, w0, w1, w2, w3, eps, radius)
             continue
         inner = max(1, min(nx, -(-(shape[3] - 4 * s) // (2 * s))))
         k = 0
         while k < nx:
             if k == 1 and inner > 1:
-                w0, w1, w2, w3 = _weights(3 * s, shape[3], s, linear)
+                w0, w1, w2, w3 = _weights(3 * s, shape[3], s, splines)
                 stored |= _row_back(recon, codes, lines, line, base + 2 * s, code + 1, inner - 1, 2 * s, s, w0, w1, w2, w3, eps, radius)
                 k = inner
                 continue
-            w0, w1, w2, w3 = _weights(s + 2 * s * k, shape[3], s, linear)
+            w0, w1, w2, w3 = _weights(s + 2 * s * k, shape[3], s, splines)
             stored |= _row_back(recon, codes, lines, line, base + 2 * s * k, code + k, 1, 2 * s, s, w0, w1, w2, w3, eps, radius)
             k += 1
     return stored
 
 
 @loop
-def sample_bits(x, recon, codes, shape, wheres, bounds, linear, radius):
+def sample_bits(x, recon, codes, shape, wheres, bounds, splines, radius):
     """Returns entropy of the codes after the anchors in bits, all passes in turn, and the bits of points that are stored; `recon` has the
     anchors."""
     for k in range(len(wheres)):
         rows = shape[0] * wheres[k, 9] * wheres[k, 10]
-        _forward(x, recon, codes, shape, wheres[k], 0, rows, linear[k], bounds[k], 0.5 / bounds[k], radius)
+        _forward(x, recon, codes, shape, wheres[k], 0, rows, splines[k], bounds[k], 0.5 / bounds[k], radius)
     first = wheres[0, 2]
     counts = np.zeros(2 * radius, np.int64)
     for i in range(first, codes.size):

@@ -15,6 +15,8 @@ from armillary.parameters import parameter
 
 from .stage import Context, Port, Stage
 
+#: Zstandard's densest block makes 128 KiB of four bytes.
+BLOCK = 1 << 17
 DTYPES = ("<f4", "<f8", "<u2", "<u4", "<i4", "<i8", "|u1")
 
 
@@ -43,6 +45,7 @@ class Zstd(Stage):
         """Returns each section as it was."""
         import zstandard
 
+        # All sections together: no stage makes more bytes of a value.
         most = 32 * ctx.size + (1 << 20)
         found = {}
         for name, array in arrays.items():
@@ -55,8 +58,9 @@ class Zstd(Stage):
                 continue
             try:
                 size = zstandard.frame_content_size(frame)
-                if not 0 <= size <= most or size % dtype.itemsize:
+                if not 0 <= size <= min(most, BLOCK * (array.size // 4 + 1)) or size % dtype.itemsize:
                     raise InputError(f"section {name}: found a frame of {size} bytes; expected at most {most}, whole items")
+                most -= size
                 plain = zstandard.ZstdDecompressor().decompress(frame, max_output_size=size)
             except zstandard.ZstdError as error:
                 raise InputError(f"section {name}: {error}") from None

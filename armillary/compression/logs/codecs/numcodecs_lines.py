@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.extras import MissingPackage
 
 from ...codec import ArrayCodec
 
@@ -29,6 +30,7 @@ class LogLines(ArrayCodec):
     def pack(self, x: np.ndarray) -> bytes:
         """Returns a head with dtype and shape, then the compressed lines with their plan in front."""
         from ..cfseq import CFseq
+        from ..planning.plan import written
         from ..streams.compressors import compressor
 
         if x.dtype.kind not in "SO":
@@ -41,7 +43,9 @@ class LogLines(ArrayCodec):
         try:
             maker = CFseq(compressor=self.parameters["compressor"], budget_s=self.parameters["budget_s"], format=self.parameters["format"])
             plan = maker.fit(text)
-            text, planned = plan.transform_bytes(text, embed=True), True
+            text, planned = written(plan, text), True
+        except MissingPackage:
+            raise
         except InputError:
             # The order stays for free text, for no lines, and where too many lines do not fit.
             pass
@@ -50,7 +54,7 @@ class LogLines(ArrayCodec):
 
     def unpack(self, data: memoryview) -> np.ndarray:
         """Restores the array."""
-        from ..cfseq import _restored
+        from ..planning.plan import unwritten
         from ..streams.compressors import compressor
 
         whole = bytes(data)
@@ -62,9 +66,9 @@ class LogLines(ArrayCodec):
             dtype, shape, planned = np.dtype(head["dtype"]), tuple(int(n) for n in head["shape"]), bool(head["planned"])
         except (ValueError, TypeError, KeyError):
             raise InputError("lines: found a damaged head; expected dtype and shape") from None
-        text = compressor(self.parameters["compressor"]).decompress(whole[4 + length :])
+        text = compressor(self.parameters["compressor"]).decompress(whole[4 + length :], most_bytes=self.most_bytes)
         if planned:
-            text = _restored(text, "lines")[1]
+            text = unwritten(text, "lines")[1]
         lines = text.split(b"\n")[:-1]
         if dtype.kind not in "SO" or len(lines) != int(np.prod(shape)):
             raise InputError(f"lines: found {len(lines)} lines of {dtype}; expected {shape}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from armillary.errors import InputError
+from armillary.extras import MissingPackage
 
 from .. import columnar
 from ..cfseq import CFseq
@@ -56,14 +57,14 @@ def best(
         raise InputError("found no line; expected a log", where=None if isinstance(path, bytes) else str(path))
     found: list[tuple[str, float, float]] = []
     for name in COMPRESSORS:
+        own = compressor(name)
         try:
-            own = compressor(name)
-        except InputError:
+            found.append((name, *_measured(partial(own.compress, data), len(data))))
+        except MissingPackage:
             continue
-        found.append((name, *_measured(partial(own.compress, data), len(data))))
         if form is not None:
             plan = CFseq(compressor=name, sample_bytes=sample_bytes, budget_s=search_s, lenient=True).plan_for(data, form)
-            if plan.order != tuple(range(form.fields)):
+            if plan.moves:
                 found.append((f"cfseq+{name}", *_measured(partial(_both, own, plan, data), len(data))))
     if form is not None and not readable:
         log = Log(data, form)

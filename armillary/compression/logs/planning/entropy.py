@@ -66,20 +66,21 @@ class Similarity:
 
 def similarity(sample: Sample) -> Similarity:
     """Computes the entropies, affinities, shared prefixes and suffixes, and groups of all fields of a sample."""
-    lines, fields = sample.starts.shape
+    starts, ends = sample.records()
+    lines, fields = starts.shape
     ids = np.empty((fields, lines), np.int64)
     for field in range(fields):
-        ids[field], _ = intern(sample.data, np.ascontiguousarray(sample.starts[:, field]), np.ascontiguousarray(sample.ends[:, field]))
+        ids[field], _ = intern(sample.data, np.ascontiguousarray(starts[:, field]), np.ascontiguousarray(ends[:, field]))
     bits = np.array([entropy(row) for row in ids])
     after = np.array([conditional_entropy(row[1:], row[:-1]) if lines > 1 else 0.0 for row in ids])
     distinct = np.array([len(np.unique(row)) for row in ids]) / lines
-    lengths = (sample.ends - sample.starts).mean(axis=0)
+    lengths = (ends - starts).mean(axis=0)
     group = tuple(
         CONSTANT if h < CONSTANT_BITS else NOISE if share > NOISE_SHARE and lines > 1 else REDUNDANT if h < REDUNDANT_BITS else MEDIUM
         for h, share in zip(bits, distinct, strict=True)
     )
     some = slice(0, min(lines, PAIR_LINES))
-    prefix, suffix, previous_prefix, previous_suffix = _alike(sample.data, sample.starts[some], sample.ends[some])
+    prefix, suffix, previous_prefix, previous_suffix = _alike(sample.data, starts[some], ends[some])
     return Similarity(
         bits, after, lengths, distinct, _affinity(ids[:, some]), prefix, suffix, previous_prefix, previous_suffix, group
     )  # fmt: skip

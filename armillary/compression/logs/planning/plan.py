@@ -20,12 +20,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from armillary.errors import InputError, one_line
+from armillary.files import open_file, read_bytes
 
 from ..records.formats import Format, _names
 from ..records.split import LONGEST_LINE, reorder
 
 CHUNK = 4 << 20
 EMBED = b"#armillary-cfseq "
+#: What stands in place of a plan in front of a log whose fields keep their order.
+UNCHANGED = EMBED + b"unchanged\n"
 #: A sidecar is a few kilobytes; more is something else.
 MOST_SIDECAR = 1 << 20
 #: Formats whose names stand in the file, so that a plan for other names is noticed.
@@ -72,6 +75,11 @@ class Plan:
         known = self.format.names or tuple(str(i) for i in range(self.format.fields))
         return tuple(known[i] for i in self.order)
 
+    @property
+    def moves(self) -> bool:
+        """Whether any field changes its place."""
+        return self.order != tuple(range(self.format.fields))
+
     def to_json(self) -> str:
         """Returns the plan as one line of JSON."""
         what = {
@@ -107,12 +115,7 @@ class Plan:
     @classmethod
     def load(cls, path: Path | str) -> Plan:
         """Reads a sidecar."""
-        try:
-            with Path(path).open("rb") as file:
-                text = file.read(MOST_SIDECAR)
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})", where=str(path)) from None
-        return cls.from_json(text, str(path))
+        return cls.from_json(read_bytes(path, limit=MOST_SIDECAR, unpack=False), str(path))
 
     def transform_bytes(self, data: bytes, *, embed: bool = False) -> bytes:
         """Reorders a log in memory."""
@@ -125,8 +128,10 @@ class Plan:
         return stream.feed(data) + stream.end()
 
     def comment(self) -> bytes:
-        """Returns the leading comment that `embed` writes."""
-        return EMBED + self.to_json().encode() + b"\n"
+        """Returns the leading comment that `embed` writes: only what the inverse needs, because its bytes count in a small log."""
+        form = self.format
+        what = [2, form.name, form.grammar, form.separator, form.comments, list(self.order)]
+        return EMBED + json.dumps(what, separators=(",", ":")).encode() + b"\n"
 
     def transform(self, src: Path | str | BinaryIO, dst: Path | str | BinaryIO, *, embed: bool = False) -> Applied:
         """Writes the log `src` reordered to `dst`, in bounded memory; with `embed` the plan stands in front as a comment."""
@@ -138,7 +143,7 @@ class Plan:
 
     def _same(self, line: bytes, where: str) -> None:
         other = embedded_plan(line, where)
-        if (other.order, other.format) != (self.order, self.format):
+        if (other.order, replace(other.format, names=())) != (self.order, replace(self.format, names=())):
             raise InputError("the plan in front of the log is not this one", where=where)
 
     def check_header(self, head: bytes, *, inverse: bool = False) -> None:
@@ -157,6 +162,29 @@ class Plan:
             raise InputError(f"header: found {found or 'no names'}; the plan is for {expected}")
 
 
+def written(plan: Plan | None, data: bytes, *, marked: bool = False) -> bytes:
+    """Returns a log as it is compressed, with its plan in front; without either where no field moves.
+
+    With `marked`, or where the log itself begins as if it held a plan, one short line says that nothing moved.
+    """
+    if plan is not None and plan.moves:
+        return plan.transform_bytes(data, embed=True)
+    return UNCHANGED + data if marked or data.startswith(EMBED) else data
+
+
+def unwritten(text: bytes, where: str = "log") -> tuple[Plan | None, bytes]:
+    """Undoes `written`; returns the plan, None where no field moved, and the log."""
+    if not text.startswith(EMBED):
+        return None, text
+    if text.startswith(UNCHANGED):
+        return None, text[len(UNCHANGED) :]
+    line, newline, rest = text.partition(b"\n")
+    if not newline:
+        raise InputError("found a plan that does not end; expected one line", where=where)
+    plan = embedded_plan(line, where)
+    return plan, plan.inverse_bytes(rest)
+
+
 def header_digest(format_name: str, names: tuple[str, ...]) -> str:
     """Returns the SHA-256 of the names, or an empty string for a format whose files hold none."""
     return hashlib.sha256("\x1f".join(names).encode()).hexdigest() if names and format_name in WITH_HEADER else ""
@@ -168,7 +196,18 @@ def embedded_plan(line: bytes, where: str = "log") -> Plan:
         raise InputError(
             f"found {one_line(repr(line[:40]), 60)}; expected a comment that begins with {EMBED.decode().strip()}", where=where
         )
-    return Plan.from_json(line[len(EMBED) :], where)
+    text = line[len(EMBED) :]
+    if not text.startswith(b"["):
+        return Plan.from_json(text, where)
+    try:
+        version, name, grammar, separator, comments, order = json.loads(text)
+        if version != 2:
+            raise ValueError(f"found version {version}")
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"found {one_line(repr(text[:40]), 60)}; expected a plan as one line of JSON", where=where) from None
+    form = {"name": name, "grammar": grammar, "separator": separator, "comments": comments, "names": []}
+    fields = {"fields": len(order) if isinstance(order, list) else 0}
+    return Plan.from_json(json.dumps({"armillary": "cfseq", "version": 1, "format": form | fields, "permutation": order}), where)
 
 
 class Reorder:
@@ -268,11 +307,7 @@ def reading(src: Path | str | BinaryIO) -> Iterator[BinaryIO]:
     if not isinstance(src, str | os.PathLike):
         yield src
         return
-    try:
-        file = Path(src).open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", where=str(src)) from None
-    with file:
+    with open_file(src, limit=None, unpack=False) as file:
         yield file
 
 

@@ -8,6 +8,7 @@ steps of the search are our design. Scores do not depend on the number of thread
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import threading
 import time
@@ -25,6 +26,8 @@ EXHAUSTIVE_BLOCKS = 7
 DROP = 1.005
 #: A stretch smaller than this says too little to drop an order.
 LEAST_PART_BYTES = 32 << 10
+#: The number of orders that the real compressor scores after a search with its stand-in.
+FINALISTS = 16
 Order = tuple[int, ...]
 
 
@@ -42,18 +45,17 @@ class Scorer:
     _own: threading.local = field(default_factory=threading.local)
 
     def __post_init__(self) -> None:
-        self._room = int((self.sample.ends - self.sample.starts).sum()) + len(self.sample) * (2 * self.sample.starts.shape[1] + 4)
         part = self.sample.part()
-        self._part = part if int((part.ends - part.starts).sum()) >= LEAST_PART_BYTES and len(self.sample.stretches) > 1 else None
+        self._part = part if part.bytes >= LEAST_PART_BYTES and len(self.sample.stretches) > 1 else None
 
     def text(self, order: Order, sample: Sample | None = None) -> memoryview:
-        """Returns the sample with its fields in this order."""
+        """Returns the sample as a log in this order is written, with the lines that do not fit in their places."""
         taken = self.sample if sample is None else sample
         if not hasattr(self._own, "out"):
-            self._own.out = np.empty(self._room, np.uint8)
-        code = taken.format.code
+            self._own.out = np.empty(self.sample.bytes, np.uint8)
+        _, separator, width, _ = taken.format.code
         used = assemble(
-            taken.data, taken.starts, taken.ends, np.array(order, np.int64), code[1], code[2], taken.format.braces, self._own.out
+            taken.data, taken.begins, taken.starts, taken.ends, taken.moves, np.array(order, np.int64), separator, width, self._own.out
         )
         return memoryview(self._own.out[:used])
 
@@ -66,6 +68,10 @@ class Scorer:
             self._known[order] = self._size(order, self.sample)
             self.tried += 1
         return self._known[order]
+
+    def leaders(self, count: int) -> list[Order]:
+        """Returns the best of the orders that were scored in full."""
+        return heapq.nsmallest(count, self._known, key=self._known.__getitem__)
 
     def best(self, orders: Iterable[Order], incumbent: Order, pool: ThreadPoolExecutor | None) -> Order:
         """Returns the best of these orders and the incumbent; ties go to the incumbent, then to the earlier order."""
@@ -100,7 +106,7 @@ class Found:
     tried: int
     seconds: float
     ended_early: bool
-    #: Every local optimum and every start, best first, from which the real compressor chooses.
+    #: The best orders that were scored in full, with every local optimum and every start, best first; the real compressor chooses.
     finalists: tuple[Order, ...]
 
 
@@ -133,6 +139,9 @@ def search(
     original = tuple(range(fields))
     optima: list[Order] = [original, start]
     pool = ThreadPoolExecutor(scorer.threads) if scorer.threads > 1 else None
+    if fields <= EXHAUSTIVE_BLOCKS:
+        # So few fields need no blocks, which would rule out orders.
+        blocks = tuple((i,) for i in start)
     try:
         if len(blocks) <= EXHAUSTIVE_BLOCKS:
             optima.append(_exhaustive(scorer, blocks, min(optima, key=scorer.score), budget, pool))
@@ -147,10 +156,31 @@ def search(
     finally:
         if pool is not None:
             pool.shutdown()
-    finalists = tuple(sorted(dict.fromkeys(optima), key=scorer.score))
+    finalists = tuple(sorted(dict.fromkeys((*optima, *scorer.leaders(FINALISTS))), key=scorer.score))
     best = finalists[0]
     seconds = time.perf_counter() - began
     return Found(best, scorer.score(best), scorer.score(original), scorer.tried, seconds, budget.spent, finalists)
+
+
+def polish(scorer: Scorer, finalists: Iterable[Order], *, budget_s: float, most_orders: int) -> tuple[Order, int]:
+    """Returns the best of the finalists for this scorer after moving single fields and pairs, and the number of orders that it took.
+
+    Orders that a stand-in found good are near the best for the real compressor, which this scorer holds.
+    """
+    budget = _Budget(scorer, time.perf_counter() + budget_s, most_orders)
+    pool = ThreadPoolExecutor(scorer.threads) if scorer.threads > 1 else None
+    try:
+        orders = list(finalists)
+        order = scorer.best(orders, orders[0], pool)
+        before = None
+        while order != before and not budget.over():
+            before = order
+            order = _insertions(scorer, order, order, budget, pool)
+            order = _pair_moves(scorer, order, budget, pool)
+    finally:
+        if pool is not None:
+            pool.shutdown()
+    return order, scorer.tried
 
 
 def _exhaustive(scorer: Scorer, blocks: tuple[Order, ...], incumbent: Order, budget: _Budget, pool: ThreadPoolExecutor | None) -> Order:

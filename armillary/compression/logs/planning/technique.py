@@ -9,7 +9,7 @@ from armillary.arena import NotForThisCase, Technique
 
 from ..records.formats import Format
 from ..streams.compressors import compressor
-from .plan import EMBED, Plan, embedded_plan
+from .plan import EMBED, Plan, unwritten, written
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LogTechnique(Technique):
 
     def pack(self, log: Log, plan: Plan | None) -> bytes:
         """Returns all bytes that are needed to restore the log."""
-        return compressor(self.compressor).compress(log.data if plan is None else plan.transform_bytes(log.data, embed=True))
+        return compressor(self.compressor).compress(written(plan, log.data))
 
     def decode(self, data: bytes) -> Any:
         """Undoes the compressor alone, which gives the reordered log; it is still a log."""
@@ -50,10 +50,7 @@ class LogTechnique(Technique):
 
     def restore(self, decoded: Any, plan: Plan | None) -> bytes:
         """Restores the original bytes; the plan is read from the log itself."""
-        if plan is None:
-            return bytes(decoded)
-        line, _, rest = decoded.partition(b"\n")
-        return embedded_plan(line).inverse_bytes(rest)
+        return bytes(decoded) if plan is None else unwritten(decoded)[1]
 
 
 __all__ = ["EMBED", "Log", "LogTechnique", "NotForThisCase"]

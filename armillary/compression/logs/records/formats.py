@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import open_file
 
 from . import NAMES
 from .split import fields_per_line
@@ -76,11 +77,14 @@ _COMBINED = re.compile(rb'^\S+ \S+ \S+ \[[^\]]+\] "')
 _PAIR = re.compile(rb"(?:^|\s)[A-Za-z_][\w.\-]*=")
 
 
-def detect(source: bytes | Path | str, name: str = "auto") -> Format | None:
-    """Returns the format of a log, from its first lines; None for free text. `name` overrides what it looks like."""
+def detect(source: bytes | Path | str, name: str = "auto", *, where: str | None = None) -> Format | None:
+    """Returns the format of a log, from its first lines; None for free text. `name` overrides what it looks like.
+
+    `where` names the file of a log that was read already.
+    """
     if name not in NAMES:
         raise unknown("format", name, NAMES)
-    where = str(source) if not isinstance(source, bytes) else None
+    where = str(source) if not isinstance(source, bytes) else where
     head = _head(source)
     if name == "lines":
         return None
@@ -100,11 +104,8 @@ def detect(source: bytes | Path | str, name: str = "auto") -> Format | None:
 def _head(source: bytes | Path | str) -> bytes:
     if isinstance(source, bytes):
         return source[:HEAD]
-    try:
-        with Path(source).open("rb") as file:
-            return file.read(HEAD)
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", where=str(source)) from None
+    with open_file(source, limit=None, unpack=False) as file:
+        return file.read(HEAD)
 
 
 def _looks_like(lines: list[bytes]) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from armillary.errors import InputError, one_line
+from armillary.files import open_file
 
 from .formats import Format
-from .split import parse
+from .split import parse, take_header
 
 STRETCHES = 8
 MOST_EXCEPTIONS = 0.2
@@ -19,12 +20,19 @@ MOST_EXCEPTIONS = 0.2
 
 @dataclass(frozen=True)
 class Sample:
-    """The fitting lines of a sample, with their bytes, the start and end of each field, and the line at which each stretch begins."""
+    """All lines of a sample as they stand in the log; `starts` and `ends` are where the fields of each line that moves begin and end.
+
+    Line i is data[begins[i]:begins[i + 1]]. `fits` marks the records, and `moves` the records and the headers whose names move with them.
+    """
 
     format: Format
     data: np.ndarray
+    begins: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    fits: np.ndarray
+    moves: np.ndarray
+    #: The line at which each stretch begins.
     stretches: tuple[int, ...]
     #: Lines of the sample that do not fit, with their number in it; comments and headers are not among them.
     exceptions: tuple[tuple[int, bytes], ...]
@@ -32,14 +40,25 @@ class Sample:
     lines: int
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return int(self.fits.sum())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all lines, which no order of the fields changes."""
+        return int(self.begins[-1] - self.begins[0])
+
+    def records(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where the fields of the fitting lines begin and end."""
+        return self.starts[self.fits], self.ends[self.fits]
 
     def part(self) -> Sample:
         """Returns the middle stretch, which is enough to see that an order is bad."""
         middle = len(self.stretches) // 2
-        begin = self.stretches[middle]
-        end = self.stretches[middle + 1] if middle + 1 < len(self.stretches) else len(self)
-        return Sample(self.format, self.data, self.starts[begin:end], self.ends[begin:end], (0,), (), end - begin)
+        a = self.stretches[middle]
+        b = self.stretches[middle + 1] if middle + 1 < len(self.stretches) else len(self.starts)
+        begins, lines = self.begins[a : b + 1], slice(a, b)
+        taken = self.starts[lines], self.ends[lines], self.fits[lines], self.moves[lines]
+        return Sample(self.format, self.data, begins, *taken, (0,), (), b - a)
 
 
 def read_sample(source: bytes | Path | str, sample_bytes: int = 4 << 20, stretches: int = STRETCHES) -> list[bytes]:
@@ -48,17 +67,14 @@ def read_sample(source: bytes | Path | str, sample_bytes: int = 4 << 20, stretch
         raise InputError(f"sample: found {sample_bytes} bytes; expected more than 0")
     if isinstance(source, bytes):
         return _stretches(len(source), sample_bytes, stretches, lambda at, size: source[at : at + size])
-    try:
-        with Path(source).open("rb") as file:
-            size = file.seek(0, 2)
+    with open_file(source, limit=None, unpack=False) as file:
+        size = file.seek(0, 2)
 
-            def read(at: int, length: int) -> bytes:
-                file.seek(at)
-                return file.read(length)
+        def read(at: int, length: int) -> bytes:
+            file.seek(at)
+            return file.read(length)
 
-            return _stretches(size, sample_bytes, stretches, read)
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", where=str(source)) from None
+        return _stretches(size, sample_bytes, stretches, read)
 
 
 def _stretches(size: int, sample_bytes: int, stretches: int, read: Callable[[int, int], bytes]) -> list[bytes]:
@@ -81,9 +97,14 @@ def _stretches(size: int, sample_bytes: int, stretches: int, read: Callable[[int
     return found
 
 
-def take_sample(source: bytes | Path | str, format: Format, sample_bytes: int = 4 << 20, *, lenient: bool = False) -> Sample:
-    """Takes a sample of a log, split into fields; raises InputError if more than a fifth of its lines do not fit, unless `lenient`."""
-    where = None if isinstance(source, bytes) else str(source)
+def take_sample(
+    source: bytes | Path | str, format: Format, sample_bytes: int = 4 << 20, *, lenient: bool = False, where: str | None = None
+) -> Sample:
+    """Takes a sample of a log, split into fields; raises InputError if more than a fifth of its lines do not fit, unless `lenient`.
+
+    `where` names the file of a log that was read already.
+    """
+    where = where if isinstance(source, bytes) else str(source)
     pieces = read_sample(source, sample_bytes)
     data = np.frombuffer(b"".join(pieces), np.uint8)
     begins, starts, ends, fits = parse(data, format.fields, *format.code)
@@ -93,7 +114,7 @@ def take_sample(source: bytes | Path | str, format: Format, sample_bytes: int = 
     bad = np.flatnonzero(~fits & ~comment)
     cuts, at = [], 0
     for piece in pieces:
-        cuts.append(int(fits[: np.searchsorted(begins, at)].sum()))
+        cuts.append(int(np.searchsorted(begins, at)))
         at += len(piece)
     exceptions = tuple((int(i), data[begins[i] : begins[i + 1]].tobytes()) for i in bad[:1000])
     lines = int((~comment).sum())
@@ -106,6 +127,8 @@ def take_sample(source: bytes | Path | str, format: Format, sample_bytes: int = 
             f"expected at most {MOST_EXCEPTIONS:.0%} (lenient leaves them alone)",
             where=where if where is None or len(pieces) > 1 else f"{where}:{exceptions[0][0] + 1}",
         )
-    kept = np.flatnonzero(fits)
-    stretches = tuple(sorted({cut for cut in cuts if cut < len(kept)}))
-    return Sample(format, data, np.ascontiguousarray(starts[kept]), np.ascontiguousarray(ends[kept]), stretches or (0,), exceptions, lines)
+    moves = fits.copy()
+    for i in np.flatnonzero(comment).tolist():
+        moves[i] = take_header(data, begins[i], begins[i + 1], format.code[1], starts[i], ends[i])
+    stretches = tuple(sorted({cut for cut in cuts if cut < len(fits)}))
+    return Sample(format, data, begins, starts, ends, fits, moves, stretches or (0,), exceptions, lines)

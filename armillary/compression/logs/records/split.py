@@ -284,30 +284,44 @@ def parse(data, fields, grammar, separator, width, comments):
 
 
 @loop
-def assemble(data, starts, ends, order, separator, width, braces, out):
-    """Writes the fitting lines of a sample to `out` in this order of fields, each with a newline; returns the number of bytes."""
+def take_header(data, begin, end, separator, starts, ends):
+    """Writes where the names of a header line data[begin:end] begin and end; returns whether there are as many as fields."""
+    size = _line_end(data, begin, end)[0]
+    names = _header(data, begin, size)
+    return names >= 0 and _names_in(data, names, size, separator, starts, ends) == len(starts)
+
+
+@loop
+def assemble(data, begins, starts, ends, moves, order, separator, width, out):
+    """Writes the lines of a sample to `out` as `reorder` would; returns the number of bytes.
+
+    Line i is data[begins[i]:begins[i + 1]], and its fields are known where moves[i]. Other lines are copied.
+    """
     write = 0
     fields = len(order)
     for line in range(len(starts)):
-        if braces:
-            out[write] = 123
-            write += 1
-        for place in range(fields):
-            if place:
-                out[write] = separator
-                write += 1
-                if width == 2:
-                    out[write] = SPACE
-                    write += 1
-            field = order[place]
-            for source in range(starts[line, field], ends[line, field]):
+        source = begins[line]
+        if moves[line]:
+            while source < starts[line, 0]:
                 out[write] = data[source]
                 write += 1
-        if braces:
-            out[write] = 125
+                source += 1
+            for place in range(fields):
+                if place:
+                    out[write] = separator
+                    write += 1
+                    if width == 2:
+                        out[write] = SPACE
+                        write += 1
+                field = order[place]
+                for at in range(starts[line, field], ends[line, field]):
+                    out[write] = data[at]
+                    write += 1
+            source = np.int64(ends[line, fields - 1])
+        while source < begins[line + 1]:
+            out[write] = data[source]
             write += 1
-        out[write] = NEWLINE
-        write += 1
+            source += 1
     return write
 
 

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,13 @@ class Layer:
         """Values kept."""
         return self.train.size if self.train is not None else int(np.prod(self.shape))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept, in the precision of the weight."""
+        if self.train is not None:
+            return self.train.nbytes
+        return 0 if self.weight is None else self.weight.nbytes
+
     def full(self) -> Array:
         """Restores the weight."""
         if self.train is None:
@@ -55,9 +62,9 @@ def compress_model(
 ) -> dict[str, Layer]:
     """Turns each weight of two modes or more into a train, where that is smaller.
 
-    It keeps one relative error, a ratio of values, or a budget of bytes. A ratio or budget is shared out greedily: each step takes the
-    layer whose next error frees most values for its added relative error squared. One error for all layers would cut those that compress
-    badly as hard as the others.
+    It keeps one relative error, a ratio of values, or a budget of bytes, in which a float64 counts eight. A ratio or budget is shared
+    out greedily: each step takes the layer whose next error frees most for its added relative error squared. One error for all layers
+    would cut those that compress badly as hard as the others.
     """
     if sum(x is not None for x in (eps, ratio, budget_bytes)) != 1:
         raise InputError("compress_model: found none or several of eps, ratio and budget_bytes; expected one")
@@ -67,8 +74,9 @@ def compress_model(
     values = sum(w.size for w in host.values())
     if ratio is not None and not ratio > 0:
         raise InputError(f"ratio: found {ratio}; expected a number above 0")
-    wanted = values / ratio if ratio is not None else (budget_bytes or 0) / 4
-    return _shared_out(host, wanted, modes)
+    if ratio is not None:
+        return _shared_out(host, values / ratio, modes, "values")
+    return _shared_out(host, float(budget_bytes or 0), modes, "bytes")
 
 
 def _host(name: str, weight: Any) -> Array:
@@ -90,21 +98,24 @@ def _layer(weight: Array, eps: float, modes: Any) -> Layer:
     out, into = modes_of(shape, modes)
     tensor = fold(a.reshape(math.prod(out), math.prod(into)), out, into) if len(out) > 1 else a
     train = tt_svd(tensor, eps)
-    return Layer(train, None, out, into, shape) if train.size < weight.size else plain
+    return Layer(train, None, out, into, shape) if train.nbytes < weight.nbytes else plain
 
 
-def _shared_out(host: Mapping[str, Array], wanted: float, modes: Any) -> dict[str, Layer]:
+def _shared_out(host: Mapping[str, Array], wanted: float, modes: Any, unit: Literal["values", "bytes"]) -> dict[str, Layer]:
+    def cost(layer: Layer) -> int:
+        return layer.size if unit == "values" else layer.nbytes
+
     rungs = {name: [_layer(w, eps, modes) for eps in _LADDER] for name, w in host.items()}
     at = dict.fromkeys(host, 0)
-    size = float(sum(rungs[name][0].size for name in host))
+    size = float(sum(cost(rungs[name][0]) for name in host))
     heap: list[tuple[float, str, int]] = []
 
     def offer(name: str) -> None:
-        """Pushes the layer's best next step, which frees most values for the error that it adds; steps that free nothing are skipped."""
+        """Pushes the layer's best next step, which frees most for the error that it adds; steps that free nothing are skipped."""
         here = at[name]
         best = (0.0, here)
         for to in range(here + 1, len(_LADDER)):
-            freed = rungs[name][here].size - rungs[name][to].size
+            freed = cost(rungs[name][here]) - cost(rungs[name][to])
             best = max(best, (freed / (_LADDER[to] ** 2 - _LADDER[here] ** 2), to))
         if best[0] > 0:
             heapq.heappush(heap, (-best[0], name, best[1]))
@@ -113,23 +124,23 @@ def _shared_out(host: Mapping[str, Array], wanted: float, modes: Any) -> dict[st
         offer(name)
     while size > wanted and heap:
         _, name, to = heapq.heappop(heap)
-        size += rungs[name][to].size - rungs[name][at[name]].size
+        size += cost(rungs[name][to]) - cost(rungs[name][at[name]])
         at[name] = to
         offer(name)
     if size > wanted:
-        raise InputError(f"budget: found {size:.0f} values at an error of {_LADDER[-1]:g}; expected room for that, or a smaller ratio")
+        raise InputError(f"budget: found {size:.0f} {unit} at an error of {_LADDER[-1]:g}; expected room for that, or a smaller ratio")
     # The last steps may have gone further than they had to: layers come back as far as there is room, those of most error first.
     chosen = {name: rungs[name][rung] for name, rung in at.items()}
     for name in sorted(at, key=lambda name: -at[name]):
-        least = next(r for r in range(at[name] + 1) if size + rungs[name][r].size - chosen[name].size <= wanted)
-        size += rungs[name][least].size - chosen[name].size
+        least = next(r for r in range(at[name] + 1) if size + cost(rungs[name][r]) - cost(chosen[name]) <= wanted)
+        size += cost(rungs[name][least]) - cost(chosen[name])
         chosen[name] = rungs[name][least]
         low, high = _LADDER[max(0, least - 1)], _LADDER[least]
         for _ in range(_HALVINGS if high > 0 else 0):
             middle = (low + high) / 2
             tried = _layer(host[name], middle, modes)
-            if size + tried.size - chosen[name].size <= wanted:
-                size += tried.size - chosen[name].size
+            if size + cost(tried) - cost(chosen[name]) <= wanted:
+                size += cost(tried) - cost(chosen[name])
                 chosen[name], high = tried, middle
             else:
                 low = middle

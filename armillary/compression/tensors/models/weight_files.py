@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, one_line
-from armillary.files.archives import check_archive
+from armillary.extras import need
+from armillary.files import check_readable, map_array, read_arrays
+from armillary.files.opening import STREAM_BYTES
 
 from ..decomposition.tensor_train import TT
 
@@ -24,8 +26,7 @@ def read_tensors(path: str | os.PathLike[str], layers: str = "*") -> dict[str, A
     A PyTorch file (`.pt`, `.pth`) is read with `weights_only=True`: nothing in it is run.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError("no such file" if not path.exists() else "not a file", where=str(path))
+    check_readable(path)
     ending = path.suffix.lower()
     readers = {".safetensors": _safetensors, ".npz": _npz, ".npy": _npy, ".pt": _torch, ".pth": _torch}
     if ending in (".pkl", ".pickle"):
@@ -43,12 +44,11 @@ def read_tensors(path: str | os.PathLike[str], layers: str = "*") -> dict[str, A
     return found
 
 
-def _safetensors(path: Path) -> dict[str, Array]:
-    try:
-        from safetensors.numpy import load_file
-    except ImportError:
-        said = "the package safetensors is not installed; expected it (pip install armillary[compression])"
-        raise InputError(said, where=str(path)) from None
+def _safetensors(path: Path, most_bytes: int = STREAM_BYTES) -> dict[str, Array]:
+    load_file = need("safetensors.numpy").load_file
+    # A safetensors file holds its tensors unpacked, so it is as large as they are.
+    if check_readable(path).st_size > most_bytes:
+        raise InputError(f"found {path.stat().st_size:,} bytes; expected at most {most_bytes:,}", where=str(path))
     try:
         return dict(load_file(path))
     except Exception as error:
@@ -56,28 +56,21 @@ def _safetensors(path: Path) -> dict[str, Array]:
 
 
 def _npz(path: Path) -> dict[str, Array]:
-    check_archive(path)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:
-        raise InputError(f"not an archive of arrays: {one_line(str(error))}", where=str(path)) from None
+    return read_arrays(path, limit=STREAM_BYTES)
 
 
 def _npy(path: Path) -> dict[str, Array]:
     try:
-        return {path.stem: np.load(path, allow_pickle=False)}
-    except Exception as error:
+        return {path.stem: map_array(path)}
+    except InputError as error:
         # NumPy's own message would advise to load what it takes for a pickle.
-        said = "a pickle, or nothing that NumPy wrote" if "pickle" in str(error) else one_line(str(error))
-        raise InputError(f"not an array of numbers: {said}", where=str(path)) from None
+        if "pickle" in str(error):
+            raise InputError("not an array of numbers: a pickle, or nothing that NumPy wrote", where=str(path)) from None
+        raise
 
 
 def _torch(path: Path) -> dict[str, Array]:
-    try:
-        import torch
-    except ImportError:
-        raise InputError("PyTorch is not installed; expected it (pip install armillary[learn]), or safetensors", where=str(path)) from None
+    torch = need("torch")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {str(name): value.detach().float().numpy() for name, value in state.items() if hasattr(value, "detach")}
@@ -88,16 +81,15 @@ def _torch(path: Path) -> dict[str, Array]:
 
 def to_safetensors(trains: dict[str, TT], path: str | os.PathLike[str]) -> None:
     """Writes the cores of named trains to one file, as `name/0`, `name/1`, …"""
-    from safetensors.numpy import save_file
-
+    save_file = need("safetensors.numpy").save_file
     cores = {f"{name}/{k}": np.ascontiguousarray(core) for name, train in trains.items() for k, core in enumerate(train.cores)}
     counts = json.dumps({name: len(train.cores) for name, train in trains.items()})
     save_file(cores, str(path), metadata={"format": "armillary.tt", "trains": counts})
 
 
-def from_safetensors(path: str | os.PathLike[str]) -> dict[str, TT]:
-    """Reads the trains that `to_safetensors` wrote."""
-    found = _safetensors(Path(path))
+def from_safetensors(path: str | os.PathLike[str], *, most_bytes: int = STREAM_BYTES) -> dict[str, TT]:
+    """Reads the trains that `to_safetensors` wrote, from a file of at most `most_bytes` bytes."""
+    found = _safetensors(Path(path), most_bytes)
     counts: dict[str, int] = {}
     for name in found:
         train, _, k = name.rpartition("/")
