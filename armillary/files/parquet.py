@@ -65,10 +65,11 @@ class _Rows(Block):
         return self._source.where(self._start + row)
 
 
-def check_parquet(file: BinaryIO, where: str, wanted: Sequence[str], limit: int | None) -> tuple[int, list[str]]:
+def check_parquet(file: BinaryIO, where: str, wanted: Sequence[str], limit: int | None, lists: Sequence[str] = ()) -> tuple[int, list[str]]:
     """(rows, names of the columns) of a file whose columns `wanted` are flat and whose pages fit what the footer says.
 
-    limit: bytes that the wanted columns may unpack to; 250 times the size of the file and 64 MiB bound them anyway.
+    limit: bytes that the wanted columns may unpack to; 250 times the size of the file and 64 MiB bound them anyway. Columns in `lists`
+    may hold a list per row, whose values count with eight bytes each.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -92,7 +93,10 @@ def check_parquet(file: BinaryIO, where: str, wanted: Sequence[str], limit: int 
                 path = [part.decode() for part in chunk[3][3]]
                 named = f'{where}: column "{one_line(path[0], 60)}"'
                 begin, packed = _place(chunk[3], size - 8 - length, named)
-                if path[0] in wanted:
+                if path[0] in lists:
+                    values = int(chunk[3][5])
+                    total += _check_pages(file, begin, packed, values, values, named) + 8 * values
+                elif path[0] in wanted:
                     if len(path) > 1:
                         raise InputError("found nested values; expected one per row", where=named)
                     total += _check_pages(file, begin, packed, int(chunk[3][5]), count, named)

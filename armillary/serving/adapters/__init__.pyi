@@ -3,6 +3,9 @@ from .balanced import Balanced as Balanced
 from .dlora import Dlora as Dlora
 from .engine.distilled import Distilled as Distilled
 from .engine.gpu_engine import GpuEngine as GpuEngine
+from .engine.measured import FittedTwin as FittedTwin
+from .engine.measured import fit_twin as fit_twin
+from .engine.measured import read_rows as read_rows
 from .engine.twin import Twin as Twin
 from .engine.twin import TwinModel as TwinModel
 from .engine.twin import TwinResult as TwinResult

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome, Result, parameter
 from armillary.errors import InputError
 from armillary.timing import Stopwatch
+from armillary.wording import listed
+
+from .engine.starvation import ALLOWED, STARVED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,10 +63,11 @@ adapters = Arena(
     baseline="round-robin",
     tradeoff=("gpus", "mean_latency"),
     repeats=1,
+    telling=("low-rates", "mixed-rates", "unpredictable", "vllm-32-slots", "images-steady", "images-bursts"),
     constants=[
-        Constant("iteration", "fitted", "ms", "fitted to 10 of 74 measured vLLM runs (arXiv 2508.08343) in adapters/engine/gpu_engine.py"),
-        Constant("starved below", 0.9, "", "share of the offered tokens; the criterion of arXiv 2508.08343"),
-        Constant("starved by chance", 0.01, "", "share of adapters that may starve and still count as none; our choice"),
+        Constant("iteration", "fitted", "ms", "fitted to 12 of 74 measured vLLM runs (arXiv 2508.08343) in adapters/engine/gpu_engine.py"),
+        Constant("starved below", STARVED, "", "share of the offered tokens; the criterion of arXiv 2508.08343"),
+        Constant("starved by chance", ALLOWED, "", "share of adapters that may starve and still count as none; our choice"),
         Constant("image workers", "32 A10G, 24 L40S, 8 A100", "", "0.50, 0.28 and 0.20 s per step (our choice, after GenTD26)"),
         Constant("loads", "4.4 and 22.7", "s", "medians of LoRAs and models in GenTD26; the host takes a tenth, SSD 0.35 (ours)"),
     ],
@@ -81,8 +85,6 @@ MIXES: dict[str, tuple[dict[str, int], tuple[float, float, float], bool, tuple[s
     "high-rates": ({"tiny": 16, "small": 128, "large": 384}, (1.6, 0.8, 0.4), False, ()),
     "unpredictable": (_SOME, (0.8, 0.4, 0.1), True, ("unpredictable",)),
 }
-#: Adapters that may starve by chance, as a share, and still count as none.
-ALLOWED = 0.01
 #: Iterations that the timeline of a unit keeps.
 TIMELINE_SLICES = 20_000
 WINDOW_S = {"tiny": 120.0, "small": 600.0, "large": 3600.0}
@@ -130,6 +132,7 @@ class Reading:
     window: float = parameter(600.0, "seconds to simulate where the file has rates and no requests", range=(1, 1e6))
     model: str = parameter("llama-3.1-8b", "the base model: one that comes with Armillary, a config.json, or its folder", file=True)
     device: str = parameter("h100-64", "the GPU, by its name in the catalogue of devices")
+    speed: float = parameter(1.0, "for images: how many times closer together the requests arrive", range=(1e-3, 1e5))
     loads: tuple[str, ...] = parameter(
         (), "for images: files lora_load*.csv and base_load*.csv with measured load times, or the folder that holds them", file=True
     )
@@ -161,7 +164,7 @@ def read(path: Path, how: Reading) -> Loaded:
     kind = _kind(path, how.kind)
     content: Any
     if kind == "images":
-        content = _images_of(path, times)
+        content = _images_of(path, times).faster(how.speed)
     elif kind == "table":
         content = files.read_table(path)
     elif kind == "peft":
@@ -183,7 +186,7 @@ def own_cases(loaded: Loaded, name: str, how: Reading) -> Iterator[Case]:
     from .images.workload import ImageTrace
 
     if isinstance(loaded.content, ImageTrace):
-        yield Case(name, _own, {}, frozenset({"image", "served", "file"}))
+        yield Case(name, _own, {"notes": list(loaded.content.notes)}, frozenset({"image", "served", "file"}))
         return
     facts = {"model": Path(how.model).name, "device": how.device, "notes": list(_work(loaded, seed=0).notes)}
     yield Case(name, _own, facts, frozenset({"llm", "mix", "served", "file"}))
@@ -272,11 +275,12 @@ def _placed(result: Result) -> list[str]:
     if not best:
         return []
     if len(best) > 1:
-        names = [technique for technique, _, _ in best.values()]
-        most = max(dict.fromkeys(names), key=names.count)
         counts = [gpus for _, gpus, _ in best.values()]
-        held = f"{most} needs the fewest GPUs on {names.count(most)} of {len(best)} mixes"
-        return [f"{held}; a mix needs {min(counts):.0f} to {max(counts):.0f} GPUs."]
+        least = [{t for t, n in result.on(case, "gpus").items() if n <= gpus} for case, (_, gpus, _) in best.items()]
+        often = {t: sum(t in techniques for techniques in least) for t in result.techniques}
+        most = [t for t, n in often.items() if n == max(often.values())]
+        who = f"{listed(most)} {'needs' if len(most) == 1 else 'need'} the fewest on {often[most[0]]} of {len(best)} mixes"
+        return [f"A mix needs {min(counts):.0f} to {max(counts):.0f} GPUs, and {who}."]
     (case, (technique, gpus, starves)), parameters = next(iter(best.items())), result.cases[next(iter(best))]["parameters"]
     need = f"{gpus:.0f} GPU{'' if gpus == 1 else 's'} ({parameters.get('device', 'h100-64')})"
     if starves:
@@ -308,10 +312,11 @@ def _dispatched(result: Result) -> list[str]:
     firsts = [next(iter(found)) for found in ranked.values()]
     best = max(dict.fromkeys(firsts), key=firsts.count)
     case, found = next((case, found) for case, found in ranked.items() if next(iter(found)) == best)
-    worst = list(found)[-1]
+    second = result.second(case, "mean_latency")
     said = f"Dispatch images with {best}" + (f", the fastest on {firsts.count(best)} of {len(ranked)} traces" if len(ranked) > 1 else "")
-    times = f"{found[best]:.0f} s per request on average" + (f", {worst} {found[worst]:.0f} s" if worst != best else "")
-    return [f"{said}: on {case} it takes {times}."]
+    times = f"{found[best]:.0f} s per request on average" + (f", and {second} takes {found[second]:.0f} s" if second else "")
+    notes = "".join(f" ({note}.)" for note in result.cases[case]["parameters"].get("notes", ()))
+    return [f"{said}: on {case} it takes {times}.{notes}"]
 
 
 @adapters.plots

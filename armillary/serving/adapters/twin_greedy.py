@@ -56,7 +56,7 @@ class TwinGreedy(Placer):
         Claim(
             "throughput_error", by=Level(at_most=5.0), on=Kind("measured-rows"), part=8.0,
             says="the twin's throughput is within 5 % of real vLLM (SMAPE)", source="abstract",
-            why="judged on the 64 measured rows that nothing was fitted on; up to 8 % in part, the learned model's published loss",
+            why="judged on the 62 measured rows that nothing was fitted on; up to 8 % in part, the learned model's published loss",
         ),
         Claim(
             "speedup", by=Level(at_least=90.0), on=Kind("measured-rows"), says="the twin is up to 90 times faster than the real hour",
@@ -67,9 +67,9 @@ class TwinGreedy(Placer):
             source="abstract",
         ),
         Claim(
-            "gpus", over=("balanced", "dlora"), by=Gain(percent=(30, 40)), on=Kind("llm", "low-rates"),
-            says="fewer GPUs than placements that spread",
-            source="a summary of the paper; the abstract gives no figure", honest=(10, 40), part=1.0,
+            "gpus", over=("balanced", "dlora", "first-fit", "rank-aware", "replicate", "round-robin"), by=Gain(percent=(30, 40)),
+            on=Kind("llm", "low-rates"), says="fewer GPUs than placements that spread",
+            source="a summary of the paper; the abstract gives no figure", honest=(10, 40),
             why="the abstract gives no figure and our GPUs are few: one of ten is the least that shows",
         ),
     )  # fmt: skip
@@ -285,4 +285,3 @@ class Packer:
             out[g] += outputs[a]
             into[g] += prompts[a]
         return self._placed([g for g in groups if g])
-

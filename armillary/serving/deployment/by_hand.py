@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from .description.service import Service
+from .description.service import Auth, Service
 from .kubernetes import GPU_RESOURCE
 from .rendering.engine_command import engine_words
 from .rendering.shell import words
@@ -31,7 +31,8 @@ class ByHand(Target):
     def examples(self, service: Service) -> dict[str, dict[str, str]]:
         """Returns the files of each platform."""
         r = service.resources
-        command = [str(word) for word in engine_words(service, host="0.0.0.0", port=str(service.network.port))]
+        keyless = service.model_copy(update={"auth": Auth()})
+        command = [str(word) for word in engine_words(keyless, host="0.0.0.0", port=str(service.network.port))]
         wanted = ("--tensor-parallel-size", "--port", "--host", "--model", "--model-path")
         short = command[:3] + [w for i, w in enumerate(command[3:], 3) if w in wanted or command[i - 1] in wanted]
         filled = {

@@ -18,6 +18,7 @@ def serve(
     adapter: Annotated[Optional[list[Path]], typer.Option(help="A PEFT adapter's folder, served as its own model. Repeatable.")] = None,  # noqa: UP045
     key_variable: Annotated[str, typer.Option(help="The environment variable that holds the API key.")] = "ARMILLARY_API_KEY",
     key_file: Annotated[Optional[Path], typer.Option(help="A file that holds the API key.")] = None,  # noqa: UP045
+    allow_host: Annotated[Optional[list[str]], typer.Option(help="A further name that clients may use in Host. Repeatable.")] = None,  # noqa: UP045
     open_: Annotated[bool, typer.Option("--open", help="Listen beyond this machine without a key.")] = False,
     endpoint_file: Annotated[Optional[Path], typer.Option(help="Write address and port here (0600) while it serves.")] = None,  # noqa: UP045
     max_seqs: Annotated[int, typer.Option(help="The most sequences in a batch.")] = 64,
@@ -34,7 +35,7 @@ def serve(
 
     what = Serving(
         model, name, host, port, key_from(key_variable, key_file), open_, tuple(adapter or ()), seed, dtype, threads, max_seqs, blocks,
-        most, drain_s, endpoint_file,
+        most, drain_s, endpoint_file, tuple(allow_host or ()),
     )  # fmt: skip
     run(what, said=announce)
 

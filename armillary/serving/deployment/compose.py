@@ -53,7 +53,7 @@ def content(service: Service) -> dict[str, Any]:
     if service.api_key is not None:
         env[KEY_VARIABLE[service.engine]] = _required(KEY_VARIABLE[service.engine], service.api_key.name)
     if nodes == 1:
-        given = engine_words(service, host="0.0.0.0", port=str(port), key="${SGLANG_API_KEY}")
+        given = engine_words(service, host="0.0.0.0", port=str(port))
         command = [str(word) if isinstance(word, Raw) else plain(word) for word in given]
     else:
         env |= {"NODE_RANK": "${NODE_RANK:?0 on the first host}", "HEAD_ADDRESS": "${HEAD_ADDRESS:?the first host's address}"}

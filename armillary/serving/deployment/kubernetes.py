@@ -132,7 +132,7 @@ def _pod(service: Service, component: str, *, worker: bool) -> Object:
     if r.gpus_per_node:
         limits[GPU_RESOURCE[r.gpu]] = str(r.gpus_per_node)
     if service.parallel.nodes == 1:
-        command = engine_words(service, host="0.0.0.0", port=str(port), key="$(SGLANG_API_KEY)")
+        command = engine_words(service, host="0.0.0.0", port=str(port))
         command = [word if isinstance(word, Raw) else escaped(word) for word in command]
         command = [str(word) for word in command]
     else:

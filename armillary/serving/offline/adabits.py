@@ -24,7 +24,7 @@ class Adabits(Technique):
 
     group: int = parameter(0, "layers that share a device and bits; 0: one, or two above 40 layers", range=(0, 64))
     limit_s: float = parameter(10.0, "seconds for the solver", range=(0.1, 3600))
-    solver: Solver = parameter("auto", "highspy, scipy, or whichever is installed")
+    solver: Solver = parameter("auto", "the interface to HiGHS: scipy, highspy, or auto, which is scipy")
 
     def plan_for(self, work: OfflineWork) -> Plan:
         """Returns the plan for this work."""

@@ -47,6 +47,7 @@ offline = Arena(
     baseline="uniform",
     tradeoff=("quality_loss", "token_throughput"),
     repeats=1,
+    telling=("cluster-3", "cluster-4", "cluster-7"),
     constants=[
         Constant("memory used", 0.95, "", "share of the memory of a device, as published (LLM-PQ, arXiv 2403.01136)"),
         Constant("context and allocator", 1.93, "GB", "reserved on each device, as published"),

@@ -9,11 +9,14 @@ fits is made, until there is none.
 SplitQuant: Resource-Efficient LLM Offline Serving on Heterogeneous GPUs via Phase-Aware Model Partition and Adaptive Quantization,
 IEEE CLUSTER 2025 (as LLM-PQ, arXiv 2403.01136). Our reading: as many layers move as the conversion says; a pioneer's layer of P
 bits goes down to the new precision where memory asks for it; the straggler may also lower one of its own layers, or give up
-precisions from either end. The start is exact where that is quick, else greedy with moved cuts.
+precisions from either end. The start is exact where that is quick, else greedy with moved cuts. Our addition is what follows the
+transfers: single changes and pairs of changes on any stage (`polished`), without which small plans ended up to 44 % from the best.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,6 +35,10 @@ from .workload import OfflineWork
 #: (bits of a pioneer's layer, bits at which layers move, how many).
 CONVERSIONS = ((16, 8, 2), (8, 8, 1), (16, 4, 4), (8, 4, 2), (4, 4, 1))
 MOST_MOVES = 1000
+#: Improvements after the transfers, candidates of each that are tried, and changes up to which all pairs of them are looked at.
+MOST_POLISH, MOST_TRIED, MOST_CHANGES = 400, 16, 160
+#: The number of ways to cut up to which each of them is a start.
+FEW_CUTS = 40
 #: The number of binaries up to which the start is found exactly.
 EXACT_START = 240
 
@@ -53,6 +60,32 @@ def heuristic(problem: Problem, *, theta: float = 0.0, quality: float | None = N
     choice = start or quality_start(problem)
     if quality is not None and problem.quality(choice) > quality * (1 + 1e-9) + 1e-12:
         raise DoesNotFit(f"the best quality found that fits loses {problem.quality(choice):.4g}; {quality:.4g} is allowed")
+    transferred = _transferred(problem, choice, theta, quality)
+    # Transfers look at the straggler only, so a plan in which another stage, or two changes at once, would help is improved afterwards.
+    most = np.inf if quality is None else quality * (1 + 1e-9) + 1e-12
+    starts = [transferred, *(c for c in balanced_starts(problem) if problem.feasible(c) and problem.quality(c) <= most)]
+    return min((polished(problem, each, theta, quality) for each in starts), key=lambda c: objective_of(problem, c, theta))
+
+
+def balanced_starts(problem: Problem) -> Iterator[Choice]:
+    """Yields cuts at which the stages take equally long in either phase or in both, or all cuts if they are few, with greedy bits."""
+    if math.comb(problem.layers - 1, problem.devices - 1) <= FEW_CUTS:
+        for cuts in itertools.combinations(range(1, problem.layers), problem.devices - 1):
+            yield _greedy(problem, np.diff([0, *cuts, problem.layers]))[1]
+        return
+    middle = len(problem.bits) // 2
+    prefill, decode = problem.prefill[:, :, middle].mean(0), problem.decode[:, :, middle].mean(0)
+    both = prefill * max(1, problem.prefill_turns) + decode * max(1, problem.decode_turns)
+    for seconds in (prefill, decode, both):
+        speed = 1.0 / np.maximum(seconds, 1e-300)
+        counts = np.diff(np.rint(np.concatenate([[0.0], np.cumsum(speed)]) / speed.sum() * problem.layers)).astype(np.int64)
+        while (counts < 1).any():
+            counts[int(counts.argmax())] -= 1
+            counts[int(counts.argmin())] += 1
+        yield _greedy(problem, counts)[1]
+
+
+def _transferred(problem: Problem, choice: Choice, theta: float, quality: float | None) -> Choice:
     now = objective_of(problem, choice, theta)
     for _ in range(MOST_MOVES):
         best, at = None, now
@@ -66,6 +99,87 @@ def heuristic(problem: Problem, *, theta: float = 0.0, quality: float | None = N
             return choice
         choice, now = best, at
     return choice
+
+
+def polished(problem: Problem, choice: Choice, theta: float = 0.0, quality: float | None = None) -> Choice:
+    """Returns the choice after single changes and pairs of changes, the best first, until none improves seconds + θ·Σω within `quality`.
+
+    A change gives one layer other bits, or moves the first or last layer of a stage to its neighbour at any bits.
+    """
+    most = np.inf if quality is None else quality * (1 + 1e-9) + 1e-12
+    for _ in range(MOST_POLISH):
+        better = _improved(problem, choice, theta, most)
+        if better is None:
+            return choice
+        choice = better
+    return choice
+
+
+def _improved(problem: Problem, choice: Choice, theta: float, most: float) -> Choice | None:
+    layer, device, bits = _changes(problem, choice)
+    pre, dec = (np.zeros((len(layer), problem.devices)) for _ in range(2))
+    held = np.zeros_like(pre)
+    rows, was, had = np.arange(len(layer)), choice.device[layer], choice.bits[layer]
+    for table, into in ((problem.prefill, pre), (problem.decode, dec)):
+        np.add.at(into, (rows, was), -table[layer, was, had])
+        np.add.at(into, (rows, device), table[layer, device, bits])
+    np.add.at(held, (rows, was), -problem.memory[layer, had])
+    np.add.at(held, (rows, device), problem.memory[layer, bits])
+    omega = problem.omega[layer, bits] - problem.omega[layer, had]
+    now = objective_of(problem, choice, theta)
+    for a, b in ((rows, None), _pairs(layer, was, device)):
+        together = [x[a] if b is None else x[a] + x[b] for x in (pre, dec, held, omega)]
+        values = _values(problem, choice, theta, most, *together)
+        for best in np.argsort(values, kind="stable")[:MOST_TRIED]:
+            if not values[best] < now * (1 - 1e-9):
+                break
+            found = Choice(choice.device.copy(), choice.bits.copy())
+            for change in (a[best],) if b is None else (a[best], b[best]):
+                found.device[layer[change]], found.bits[layer[change]] = device[change], bits[change]
+            if problem.feasible(found) and objective_of(problem, found, theta) < now * (1 - 1e-9):
+                return found
+    return None
+
+
+def _changes(problem: Problem, choice: Choice) -> tuple[Ints, Ints, Ints]:
+    """Returns (layer, device, bits) of every single change."""
+    kinds = np.arange(len(problem.bits))
+    layers = np.arange(problem.layers)
+    cut = np.flatnonzero(np.diff(choice.device)) + 1
+    layer = np.concatenate([np.repeat(layers, len(kinds)), np.repeat(cut, len(kinds)), np.repeat(cut - 1, len(kinds))])
+    device = np.concatenate([choice.device[np.repeat(layers, len(kinds))], np.repeat(choice.device[cut - 1], len(kinds)),
+                             np.repeat(choice.device[cut], len(kinds))])  # fmt: skip
+    bits = np.tile(kinds, problem.layers + 2 * len(cut))
+    real = (device != choice.device[layer]) | (bits != choice.bits[layer])
+    return layer[real], device[real], bits[real]
+
+
+def _pairs(layer: Ints, was: Ints, device: Ints) -> tuple[Ints, Ints]:
+    """Returns the pairs of changes to different layers; beyond `MOST_CHANGES` only those with a move between stages."""
+    moves = np.flatnonzero(was != device)
+    first = np.arange(len(layer)) if len(layer) <= MOST_CHANGES else moves
+    a, b = (x.ravel() for x in np.meshgrid(first, np.arange(len(layer)), indexing="ij"))
+    real = layer[a] != layer[b]
+    return a[real], b[real]
+
+
+def _values(
+    problem: Problem, choice: Choice, theta: float, most: float, pre: np.ndarray, dec: np.ndarray, held: np.ndarray, omega: np.ndarray
+) -> np.ndarray:
+    """Returns seconds + θ·Σω after each change of the stages' times; infinite where memory or quality does not allow it."""
+    layers = np.arange(problem.layers)
+    total = []
+    for table, once, send, more in (
+        (problem.prefill, problem.once_prefill, problem.send_prefill, pre), (problem.decode, problem.once_decode, problem.send_decode, dec),
+    ):  # fmt: skip
+        each = np.bincount(choice.device, table[layers, choice.device, choice.bits], problem.devices)
+        total.append(np.maximum(each + once + more, send))
+    seconds = total[0].sum(1) + problem.prefill_turns * total[0].max(1)
+    if problem.decodes:
+        seconds += total[1].sum(1) + problem.decode_turns * total[1].max(1)
+    lost = problem.quality(choice) + omega
+    fits = (problem.held(choice) + held <= problem.budget * (1 + 1e-9) + 1e-12).all(1) & (lost <= most)
+    return np.where(fits, seconds + theta * lost, np.inf)
 
 
 def stage_weight(problem: Problem, choice: Choice) -> np.ndarray:

@@ -53,9 +53,9 @@ resilience = Arena(
     tradeoff=("recovery_s", "throughput_degraded"),
     repeats=1,
     constants=[
-        Constant("detection", 0.1, "s", "PyTorch's watchdog looks at collectives every 100 ms; the same for all techniques"),
+        Constant("detection", 0.1, "s", "ours, after PyTorch's watchdog, which looks every 100 ms; the same for all techniques"),
         Constant("regroup", 0.05, "s", "ours: failsafe, its parts and spare create the survivors' communicators in advance"),
-        Constant("restart", 20.0, "s", "from the start of an engine's process to the loading of weights; restarting techniques can set it"),
+        Constant("restart", 20.0, "s", "ours: from an engine's start to the loading of weights; restarting techniques can set it"),
         Constant("PCIe", "55", "GB/s", "a GPU's link to the host, each way: 63 GB/s of PCIe 5.0 x16 less the protocol's share"),
         Constant("NVLink", "450", "GB/s", "a GPU's link to all others, each way (NVIDIA DGX H100 data sheet: 900 both ways)"),
         Constant("engine", "8192 tokens, 1024 sequences", "", "as vLLM starts its server on an H100"),

@@ -45,6 +45,7 @@ tiers = Arena(
     baseline="gpipe",
     tradeoff=("mean_latency", "gpu_utilisation"),
     repeats=1,
+    telling=("phi-3-medium/0.6", "phi-3-medium/0.3/long", "llama-3-8b/0.3"),
     constants=[
         Constant("fading", "×0.4, 30 s", "", "the second state of a link, and the mean stay in each state; ours"),
         Constant("others", "U(0, 0.5), 60 s", "", "the share of a device that others take, and how often it is drawn again; ours"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from armillary.errors import InputError
 from armillary.llm import Adapters, AffineCost, Fleet, Replica, Requests
 from armillary.serving.adapters.engine import measured as ms
-from armillary.serving.adapters.engine.gpu_engine import GpuEngine
+from armillary.serving.adapters.engine.gpu_engine import GpuEngine, slot_bytes
 from armillary.serving.adapters.engine.twin import Twin, TwinModel, counted, load_ms
 
 TEN_MS = TwinModel(10.0, 0.0, 0.0)
@@ -111,14 +112,65 @@ def test_kv_tokens_are_those_vllm_reported() -> None:
     assert engine.kv_tokens(256, 16) == 0
     assert engine.kv_tokens(128, 32) == 0
     errors = {key: abs(engine.kv_tokens(key[1], key[0]) / n - 1) for key, n in ms.KV_TOKENS.items()}
-    assert max(error for key, error in errors.items() if key != (8, 384)) <= 0.04
-    assert errors[8, 384] <= 0.07
+    assert max(errors.values()) <= 0.013
+    assert sum(error <= 0.002 for error in errors.values()) >= 15
+
+
+def test_a_slot_of_another_model_has_its_own_size() -> None:
+    """vLLM keeps buffers for embeddings beside Llama's matrices and none beside Qwen's."""
+    from armillary.llm import Model
+    from armillary.llm.cost.memory import slot_bytes as layers_bytes
+
+    llama, qwen = Model.preset("llama-3.1-8b"), Model.preset("qwen2.5-7b")
+    assert slot_bytes(llama, 16) / layers_bytes(llama, 16) == pytest.approx(1.176, abs=1e-3)
+    assert slot_bytes(llama, 8) / layers_bytes(llama, 8) == pytest.approx(1.251, abs=1e-3)
+    assert slot_bytes(qwen, 16) == layers_bytes(qwen, 16)
+
+
+def test_high_rates_on_many_slots_are_not_underestimated() -> None:
+    """At high rates with 64 slots or more and as many adapters, the tokens per second were 17 % too few, and are right within 8 %."""
+    model = GpuEngine().twin_model()
+    chosen = [r for r in ms.rows() if r.rates[0] == 1.6 and r.slots >= 64 and r.adapters == r.slots]
+    signed = [100 * (ms.twin_agreement(r, model).tok_s / r.tok_s - 1) for r in chosen]
+    assert abs(np.mean(signed)) < 8
+    assert min(signed) > -12
+
+
+@pytest.mark.slow
+def test_a_twin_is_fitted_to_rows_of_any_model(tmp_path: Path) -> None:
+    """Rows that a known twin of Qwen made are fitted again, and its error on rows left out is small."""
+    engine = GpuEngine("qwen2.5-7b")
+    truth = TwinModel(9.0, 0.04, 0.3, 5e-4, ms.token_ms("qwen2.5-7b"), (0.0, 0.0, 4e-4, -4e-4), "qwen2.5-7b")
+    head = "rates,slots,adapters,mean_in,mean_out,finished,input_tok_s,output_tok_s,mean_tpot_ms,mean_itl_ms,max_rank,ranks\n"
+    lines = []
+    for one in [r for r in ms.rows() if r.rates[0] == 0.1 and r.adapters <= 128][::2]:
+        twin = Twin(truth, engine.kv_tokens(one.slots, 16), one.slots, 16)
+        work = ms.requests(one)
+        found = twin.run(work, one.rank_of, until_s=ms.HOUR_S)
+        into = work.prompt[np.isfinite(found.first_token)].sum() / ms.HOUR_S
+        tpot = 1e3 * found.mean_tpot_s
+        done = np.isfinite(found.finish).sum()
+        lines.append(
+            f"0.1/0.05/0.025,{one.slots},{one.adapters},{one.mean_in},{one.mean_out},{done},{into},{found.generated.sum() / ms.HOUR_S},{tpot},{tpot},16,8/16"
+        )
+    path = tmp_path / "rows.csv"
+    path.write_text(head + "\n".join(lines) + "\n")
+    rows = ms.read_rows(path)
+    found = ms.fit_twin(rows, "qwen2.5-7b", folds=3)
+    assert found.model.name == "qwen2.5-7b"
+    assert found.model.c4 == truth.c4
+    assert found.error < 3
+    assert len(found.by_row) == len(rows)
+    assert GpuEngine("qwen2.5-7b", fitted=found.model).twin(8, 16).model == found.model
+    path.write_text(head + lines[0].replace("0.1/", "x/"))
+    with pytest.raises(InputError, match=r"rows\.csv:2"):
+        ms.read_rows(path)
 
 
 def test_rows_for_the_fit_and_for_the_judgement_are_disjoint() -> None:
     fitted, held = ms.split()
-    assert len(fitted) == 10
-    assert len(held) == 64
+    assert len(fitted) == 12
+    assert len(held) == 62
     assert not set(fitted) & set(held)
     assert len(ms.rows()) == 74
 

@@ -218,7 +218,7 @@ def test_the_adapter_layer_is_lfu_with_aging_and_no_better_than_belady(ids: list
 
 def test_gentd26_is_read_strictly(tmp_path: Path) -> None:
     head = "gmt_create,predict_type,predict_status,exec_time_seconds,num_images_per_prompt,num_inference_steps,checkpoint_model_version_id,lora_args\n"
-    good = tmp_path / "data_trace_processed.csv"
+    good = tmp_path / "trace.csv"
     good.write_text(
         head
         + "2026-01-01 00:00:00,TXT_2_IMG,SUCCEED,9,1,30,12,\"[{'modelVersionId': 5, 'scale': 0.8}, {'modelVersionId': 6, 'scale': 1}]\"\n"
@@ -238,8 +238,37 @@ def test_gentd26_is_read_strictly(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
         assert "csv:2" in str(caught.value)
     good.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="expected gmt_create"):
+    with pytest.raises(InputError, match="expected checkpoint_model_version_id"):
         read_gentd26(good)
+
+
+def test_gentd26s_second_file_has_neither_times_nor_statuses(tmp_path: Path) -> None:
+    path = tmp_path / "data_trace_processed.csv"
+    path.write_text(
+        "predict_type,exec_time_seconds,style_type,prompt_length,negative_prompt_length,num_images_per_prompt,num_inference_steps,"
+        "checkpoint_model_version_id,lora_args\n"
+        "TXT_2_IMG,15.2,BASE,120,30,1,30,80,\"[{'modelVersionId': 5, 'scale': 0.8}]\"\nTXT_2_IMG,9.0,BASE,4,0,4,30,80,[]\nINPAINTING,9,BASE,4,0,1,20,81,\n"
+    )
+    trace = read_gentd26(path)
+    assert (len(trace), trace.dropped, trace.bases, trace.loras) == (3, 0, 2, 1)
+    assert [trace.loras_of(i) for i in range(3)] == [(0,), (), ()]
+    assert trace.images.tolist() == [1, 4, 1]
+    assert trace.arrival_s[0] == 0.0
+    assert np.all(np.diff(trace.arrival_s) > 0)
+    (case,), (fast,) = adapters.from_file(path), adapters.from_file(path, {"speed": "20"})
+    assert "no times" in case.parameters["notes"][0]
+    assert fast.workload.arrival_s == pytest.approx(case.workload.arrival_s / 20)
+    serve(trace, Rock().policy(), genai_64())
+
+
+def test_rock_prefers_fast_devices_while_the_fleet_is_idle() -> None:
+    """At a tenth of the load nobody waits for long, the slowest class gets next to nothing, and ROCK is faster than affinity."""
+    trace = synthetic(0.3, 1800.0, np.random.default_rng(1), bursts=True)
+    classes = np.array([w.group for w in genai_64()])
+    rock, affinity = (serve(trace, policy, genai_64()) for policy in (Rock().policy(), CachingPolicy("affinity", "lru")))
+    assert np.mean(classes[rock.worker] == "a10g") < 0.05
+    assert rock.latency_s.mean() < affinity.latency_s.mean()
+    assert (rock.start_s - trace.arrival_s).max() < 60
 
 
 def test_measured_load_times_are_part_of_a_case(tmp_path: Path) -> None:

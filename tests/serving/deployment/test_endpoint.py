@@ -25,6 +25,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 KEY = "a-key-for-tests"
 GREEDY = {"model": "tiny-llama", "temperature": 0}
+HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_what_is_refused_says_so_as_openai_does(client, path, body, status, para
 def test_bodies_that_are_no_json_are_refused(server):
     for body in (b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000):
         line = http.client.HTTPConnection(server.url.split("//")[1], timeout=30)
-        line.request("POST", "/v1/completions", body, {"authorization": f"Bearer {KEY}"})
+        line.request("POST", "/v1/completions", body, HEADERS)
         reply = line.getresponse()
         assert reply.status == 400
         assert json.loads(reply.read())["error"]["type"] == "invalid_request_error"
@@ -181,6 +182,7 @@ def test_too_many_at_once_are_told_to_come_back(client):
     next(events)
     reply = client.ask("/v1/completions", {**GREEDY, "prompt": ["y"] * 64, "max_tokens": 1})
     assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert parse(client.ask("/metrics").text)["vllm:num_requests_running"], "a client that has a token is counted"
     events.close()
     _settled(client)
 
@@ -200,7 +202,7 @@ def test_a_client_that_leaves_frees_its_request(client, server, streamed):
     before = parse(client.ask("/metrics").text)
     line = http.client.HTTPConnection(server.url.split("//")[1], timeout=30)
     body = json.dumps({**GREEDY, "prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": streamed})
-    line.request("POST", "/v1/completions", body, {"authorization": f"Bearer {KEY}"})
+    line.request("POST", "/v1/completions", body, HEADERS)
     if streamed:
         line.getresponse().readline()
     else:

@@ -15,7 +15,7 @@ from armillary.errors import InputError
 from armillary.serving.experts import Replanning, RoutingTrace, SemMoE, SemMoEData, Vanilla, count_traffic, draw
 from armillary.serving.experts.planning.coclustering import SLACK, cluster_experts, homes, token_weights
 from armillary.serving.experts.planning.replanning import local_rate as rate_at_home
-from armillary.serving.experts.sem_moe import agreeing_labels, predictability, with_copies
+from armillary.serving.experts.sem_moe import agreeing_labels, device_predictability, predictability, with_copies
 
 SEED = 7
 
@@ -232,3 +232,28 @@ def test_a_change_of_topics_is_seen_and_placed_anew():
     kept_on = [rate_at_home(stale, wave, 64) for wave in waves]
     assert rates[0] == kept_on[0]
     assert sum(rates[1:]) > 1.05 * sum(kept_on[1:])
+
+
+def test_free_choice_within_a_block_is_predictable_by_device():
+    """Tokens that pick two of the eight experts of one block at random are served at home, although no expert can be predicted."""
+    rng = np.random.default_rng(4)
+    requests, length, devices, size = 60, 24, 4, 8
+    block_of_expert = rng.permutation(devices * size) % devices
+    members = [np.flatnonzero(block_of_expert == d) for d in range(devices)]
+    request = np.repeat(np.arange(requests), length)
+    token = rng.integers(0, 40, len(request)) * devices + request % devices
+    chosen = np.array([[rng.choice(members[t % devices], 2, replace=False) for t in token]])
+    position = np.tile(np.arange(length), requests)
+    of_request = [x.astype(np.int32) for x in (token, position, request)]
+    trace = RoutingTrace(*of_request, chosen.astype(np.int16), devices * size, np.full(requests, length, np.int32))
+    assert predictability(trace)[0] < 0.5
+    found = SemMoE(devices=devices).fit(trace)
+    holds = found.holds()[0]
+    assert all(holds[list(m)].all(axis=0).sum() == 1 for m in members), "every block is on one device"
+    assert found.request_score is not None
+    assert found.request_score.max() > 0.5
+
+
+def test_no_affinity_is_not_predictable_by_device_either():
+    trace = draw(64, experts=16, k=4, layers=1, affinity=0.25, rng=np.random.default_rng(1), vocabulary=200)
+    assert device_predictability(trace, 0, 4, np.random.default_rng(0), 0.1) < 0.3

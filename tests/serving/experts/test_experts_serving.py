@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from armillary.serving.experts.exflow import kept
 from armillary.serving.experts.moetuner import place_layer
 from armillary.serving.experts.planning.placement import bucket_sizes
 from armillary.serving.experts.routing.coactivation import coactivation
+from armillary.serving.experts.simulation.evaluation import PCIE
 from armillary.serving.experts.workload import model_of
 
 SEED = 11
@@ -156,7 +158,7 @@ def test_dispatch_is_within_the_limit_and_better_than_turns():
 
 def test_all_to_all_takes_the_busiest_port():
     ground = Ground.of("pcie", 2)
-    sent = np.array([[0.0, 50e9], [0.0, 0.0]])
+    sent = np.array([[0.0, 2 * PCIE], [0.0, 0.0]])
     assert float(ground.all_to_all(sent)) == pytest.approx(2.0, rel=1e-3)
     assert float(ground.all_to_all(np.zeros((2, 2)))) == 0.0
     ring = Ground(ground.device, ground.fabric, 3, pair_rate=1e9)
@@ -178,8 +180,8 @@ def test_bytes_and_times_by_hand():
     assert found.local_rate == 0.0
     # The second request's last token is made in a second step; both requests get their first token in the first step.
     assert found.parts["dispatch"].shape == (1, 2)
-    assert found.parts["dispatch"][0, 0] == pytest.approx(ground.fabric.all_reduce_s / 2 + 2 * 4096 / 25e9)
-    assert found.parts["dispatch"][0, 1] == pytest.approx(ground.fabric.all_reduce_s / 2 + 4096 / 25e9)
+    assert found.parts["dispatch"][0, 0] == pytest.approx(ground.fabric.all_reduce_s / 2 + 2 * 4096 / PCIE)
+    assert found.parts["dispatch"][0, 1] == pytest.approx(ground.fabric.all_reduce_s / 2 + 4096 / PCIE)
     assert np.allclose(found.parts["combine"], found.parts["dispatch"])  # as much comes back
     assert found.ttft_s[0] == found.ttft_s[1] == found.latency_s[0] < found.latency_s[1] == pytest.approx(found.seconds)
     home = serve(trace, ExpertPlacement(placement.physical[:, ::-1].copy(), 2), model, ground, wave=2)
@@ -434,3 +436,19 @@ def _apart(model, placement, layer, h):
             back[source][i].append((e, w * (w2 @ (fn.silu(w1 @ row) * (w3 @ row)))))
     rows = [sum(y for _, y in sorted(found, key=lambda one: one[0])) for part in back for found in part]
     return torch.stack(rows)
+
+
+def test_parquet_that_promises_too_much_is_refused(tmp_path):
+    """One list of fifty million equal numbers takes a few kilobytes in the file and hundreds of megabytes in memory."""
+    pl = pytest.importorskip("polars")
+    path = tmp_path / "bomb.parquet"
+    many = pl.Series([5], dtype=pl.Int16).new_from_index(0, 50_000_000).implode()
+    frame = {"token_id": [1], "position": [0], "request": [0], "layer": [0]}
+    pl.DataFrame(frame).with_columns(many.alias("experts")).write_parquet(path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(InputError, match="unpack to"):
+        RoutingTrace.read(path)
+    pipe = tmp_path / "pipe.parquet"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError):
+        RoutingTrace.read(pipe)

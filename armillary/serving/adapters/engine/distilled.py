@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from armillary.errors import InputError
+from armillary import extras
 from armillary.kernels import kernel
 
 from ..workload import OUTPUT_MEAN, PROMPT_MEAN, RANKS, RATES, AdapterTable, requests_for
 from .gpu_engine import SLOTS, GpuEngine
-from .twin import STARVED, processed_share
+from .starvation import ALLOWED, STARVED
+from .twin import processed_share
 
 Floats = npt.NDArray[np.float64]
 FEATURES = (
@@ -34,8 +35,6 @@ FEATURES = (
 )  # fmt: skip
 COUNTS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384)
 WINDOW_S = 600.0
-#: A set starves if more than this share of its adapters does.
-ALLOWED = 0.01
 SAMPLES = 2400
 VERSION = 4
 
@@ -142,15 +141,6 @@ def _kept(path: Path, samples: int) -> Sweep | None:
     return found if whole else None
 
 
-def learning() -> Any:
-    """Returns scikit-learn's forests, or raises an InputError that says what to install."""
-    try:
-        import sklearn.ensemble as forests  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("twin-greedy learns with scikit-learn (pip install armillary[learn]); twin-search does without") from None
-    return forests
-
-
 @dataclass(frozen=True)
 class Distilled:
     """The learned twin. `throughput` and `starvation` are scikit-learn estimators on `FEATURES`."""
@@ -164,7 +154,7 @@ class Distilled:
     @classmethod
     def learn(cls, engine: GpuEngine, data: Sweep) -> Distilled:
         """Learns forests for the share of offered tokens processed and for starvation; a halving search over five folds sets the depth."""
-        forests = learning()
+        forests = extras.need("sklearn.ensemble")
         from sklearn.experimental import enable_halving_search_cv  # type: ignore[import-untyped]  # noqa: F401
         from sklearn.metrics import make_scorer  # type: ignore[import-untyped]
         from sklearn.model_selection import HalvingGridSearchCV  # type: ignore[import-untyped]

@@ -27,7 +27,7 @@ from armillary.errors import InputError, unknown
 from armillary.kernels import kernel
 
 if TYPE_CHECKING:
-    from armillary.llm import Requests
+    from armillary.llm import Model, Requests
 
     from .measured import Row
 
@@ -46,7 +46,6 @@ RELEASED: dict[str, tuple[float, float, float, float]] = {
 MOST_WAITING = 25_500
 #: Seconds per output token after the first within which a request counts as having had enough time; see `counted`.
 PATIENT_S, SLACK_S = 0.05, 5.0
-STARVED = 0.9
 
 
 def load_ms(model: str, max_rank: int, rank: int) -> float:
@@ -81,25 +80,27 @@ class TwinModel:
         host = (-0.196 - 4.373 * low / (high - low), 4.373 / (high - low), 4.615 / wide, -4.391 / narrow)
         return cls(c2 * c4 / 100, c1 * c4 / 100, c2 * c3 / 100, c1 * c3 / 100, 0.0, host, name)
 
-
     @classmethod
-    def fit(cls, rows: Sequence[Row], name: str = "llama-3.1-8b", rounds: int = 2) -> TwinModel:
+    def fit(cls, rows: Sequence[Row], name: str | Model = "llama-3.1-8b", rounds: int = 2, *, device: str = "h100-64") -> TwinModel:
         """Fits c0, c1, c2, c3 and a time per waiting request by nonnegative least squares of the relative error; see `fit_step`.
 
-        c4 is the time of the model's matrix products for one more token (`armillary.llm.StepCost`), because prompts and outputs of the
-        rows are in one proportion, so that the fit cannot tell it from c1.
+        The rows were measured with the model `name` on `device`, which determine the KV tokens and c4, the time of the model's matrix
+        products for one more token (`armillary.llm.StepCost`). Prompts and outputs of the rows are in one proportion, so that the fit
+        could not tell c4 from c1. `measured.fit_twin` also gives the error on rows that a fit has not seen.
         """
+        from .gpu_engine import GpuEngine
         from .measured import fit_step, token_ms, twin_agreement
 
-        c4 = token_ms()
+        engine = GpuEngine(name, device)
+        c4 = token_ms(name, device)
 
         def made(c: tuple[float, float, float, float, float]) -> TwinModel:
-            return cls(c[0], c[1], c[2], c[3], c4, (0.0, 0.0, c[4], 0.0), name)
+            return cls(c[0], c[1], c[2], c[3], c4, (0.0, 0.0, c[4], -c[4]), engine.name)
 
         return made(
             fit_step(
                 rows, lambda row, running, tokens: c4 * (tokens - running), rounds=rounds,
-                simulate=lambda c: [twin_agreement(row, made(c)) for row in rows],
+                simulate=lambda c: [twin_agreement(row, made(c), engine=engine) for row in rows],
             )
         )  # fmt: skip
 
@@ -370,4 +371,3 @@ def processed_share(requests: Requests, first: Floats, made: Any, until_s: float
     done = np.where(np.isfinite(first[chosen]), requests.prompt[chosen], 0) + np.asarray(made, float)[chosen]
     offered = requests.prompt[chosen].astype(float) + requests.output[chosen]
     return np.asarray(np.bincount(adapter, done, groups), float), np.asarray(np.bincount(adapter, offered, groups), float)
-

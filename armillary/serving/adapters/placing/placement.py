@@ -172,9 +172,7 @@ def resident(
         rank = max_rank or (int(adapters.rank[list(group)].max()) if len(group) else int(adapters.rank.min()))
         most = engine.most_slots(rank)
         if not most:
-            raise InputError(
-                f"{engine.name} on {engine.device}: not one slot of rank {rank} fits; expected a smaller rank or a larger GPU"
-            )
+            raise InputError(f"{engine.name} on {engine.device}: not one slot of rank {rank} fits; expected a smaller rank or a larger GPU")
         out.append(Gpu(tuple(int(a) for a in group), max(1, min(len(group), slots or most, most)), rank))
     return tuple(out)
 

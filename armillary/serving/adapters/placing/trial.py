@@ -11,15 +11,14 @@ from armillary.errors import InputError
 from armillary.timing import Stopwatch
 
 from ..engine.gpu_engine import GpuEngine
-from ..engine.twin import STARVED, load_ms, processed_share
+from ..engine.starvation import ALLOWED, STARVED
+from ..engine.twin import load_ms, processed_share
 from ..workload import AdapterWork
 from .placement import Placement, Placer
 
 if TYPE_CHECKING:
     from armillary.llm import Result
 
-#: The share of adapters that may starve by chance, such as one with two requests in a late burst, and still count as none.
-ALLOWED = 0.01
 MOST_TRIES = 24
 
 
@@ -59,7 +58,7 @@ def trial(technique: Placer, placement: Placement, work: AdapterWork, plan_s: fl
     from armillary.llm import Adapters, Fleet
 
     placement.check()
-    replicas = [placement.engine.replica(gpu.slots, gpu.max_rank) for gpu in placement.gpus]
+    replicas = [placement.engine.replica(gpu.slots, gpu.max_rank, len(gpu.adapters)) for gpu in placement.gpus]
     table = work.adapters
     # An adapter's load is priced for the largest rank of all, because engines differ by a millisecond at most.
     loads = [load_ms(placement.engine.name, int(table.rank.max()), int(r)) / 1e3 for r in table.rank]

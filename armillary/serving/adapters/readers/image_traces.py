@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from armillary.errors import InputError, one_line
 from armillary.files import Column, column_names, read_json, read_table
+from armillary.workloads import poisson
 
-from ..images.workload import KINDS, LORA_COUNT, MOST_IMAGES, MOST_LORAS, MOST_ROWS, MOST_STEPS, ImageTrace, of
+from ..images.workload import KINDS, LORA_COUNT, MEAN_RATE, MOST_IMAGES, MOST_LORAS, MOST_ROWS, MOST_STEPS, ImageTrace, of
 
 Floats = npt.NDArray[np.float64]
 DOCUMENT_BYTES = 1 << 30
@@ -67,19 +68,27 @@ def load_files(named: Sequence[str | Path]) -> LoadTimes:
 def read_gentd26(path: Path, loads: LoadTimes | None = None) -> ImageTrace:
     """Reads `lora_request_trace.csv` or `data_trace_processed.csv`; rows that had not succeeded are counted and left out.
 
-    The first one gives only the number of LoRAs per request (`num_lora`), so they are drawn by popularity from a fixed seed. Without
-    `loads`, load times come from the files beside it that `load_files` knows.
+    The first one gives only the number of LoRAs per request (`num_lora`), so they are drawn by popularity from a fixed seed. The second one
+    names them (`lora_args`) but has neither times nor statuses, so all its rows count and arrive in their order, at random times of
+    GenTD26's mean rate. Steps and images that a file does not give are 30 and 1. Without `loads`, load times come from the files beside it
+    that `load_files` knows.
     """
-    wanted = ("gmt_create", "predict_status", "num_images_per_prompt", "num_inference_steps", "checkpoint_model_version_id")
     have = column_names(path, format="csv")
     loras_in = "lora_args" if "lora_args" in have else "num_lora"
-    columns = [Column(name, "str", default=None if name == "predict_status" else "") for name in wanted]
-    if missing := [name for name in (*wanted, loras_in) if name not in have]:
+    if missing := [name for name in ("checkpoint_model_version_id", loras_in) if name not in have]:
         found = one_line(", ".join(have) or "none", 120)
-        expected = f"{', '.join(wanted)} and num_lora or lora_args"
+        expected = "checkpoint_model_version_id and num_lora or lora_args"
         raise InputError(f"found the columns {found} without {missing[0]}; expected {expected}", where=str(path))
-    columns += [Column(loras_in, "str", default=""), Column("predict_type", "str", default="TXT_2_IMG")]
+    defaults = {
+        "gmt_create": "", "predict_status": "SUCCEED", "num_images_per_prompt": "1", "num_inference_steps": "30",
+        "checkpoint_model_version_id": "", loras_in: "", "predict_type": "TXT_2_IMG",
+    }  # fmt: skip
+    # A column that the file has must have a value in every row, except those that may be empty.
+    empty = ("checkpoint_model_version_id", loras_in, "predict_type")
+    columns = [Column(name, "str", default=value if name in empty or name not in have else "") for name, value in defaults.items()]
     table = read_table(path, columns, format="csv", row_limit=MOST_ROWS)
+    timed = "gmt_create" in have
+    drawn = poisson(np.random.default_rng(1), max(1, table.rows), MEAN_RATE) if not timed else np.empty(0)
     rows: list[tuple[float, int, int, int, int, tuple[int, ...]]] = []
     bases: dict[str, int] = {}
     loras: dict[tuple[str, str], int] = {}
@@ -92,7 +101,8 @@ def read_gentd26(path: Path, loads: LoadTimes | None = None) -> ImageTrace:
                 raise InputError(f"found {len(names)} LoRAs without a base model; expected checkpoint_model_version_id")
             rows.append(
                 (
-                    _when(created), KINDS.index(kind) if kind in KINDS else 0, _count(steps, "num_inference_steps", MOST_STEPS),
+                    _when(created) if timed else float(drawn[number]), KINDS.index(kind) if kind in KINDS else 0,
+                    _count(steps, "num_inference_steps", MOST_STEPS),
                     _count(images, "num_images_per_prompt", MOST_IMAGES), bases.setdefault(base, len(bases)),
                     tuple(dict.fromkeys(loras.setdefault((base, n), len(loras)) for n in names)),
                 )
@@ -103,7 +113,8 @@ def read_gentd26(path: Path, loads: LoadTimes | None = None) -> ImageTrace:
         raise InputError("found no request that succeeded; expected at least one", where=str(path))
     made = of(rows, len(bases), max(1, len(loras)), table.rows - len(rows))
     times = load_files([path.parent]) if loads is None else loads
-    return replace(made, lora_load_s=times.lora, base_load_s=times.base)
+    notes = () if timed else (f"the file has no times; its requests arrive at random, {600 * MEAN_RATE:g} in ten minutes",)
+    return replace(made, lora_load_s=times.lora, base_load_s=times.base, notes=notes)
 
 
 def _drawn(text: Any, rng: np.random.Generator) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from armillary.errors import InputError, one_line
 from armillary.streams import stream
+from armillary.workloads import arrivals
 
 from .client import Client
 
@@ -42,8 +43,8 @@ class Load:
         """Returns the seconds at which the requests are sent."""
         if np.isinf(self.rate):
             return np.zeros(self.requests)
-        gaps = stream(self.seed, "bench", "arrivals").exponential(1 / self.rate, self.requests)
-        return np.asarray(np.cumsum(gaps) - gaps[0])
+        at = arrivals.poisson(stream(self.seed, "bench", "arrivals"), self.requests, self.rate)
+        return np.asarray(at - at[0])
 
     def prompts(self) -> list[str]:
         """Returns one text per request. All texts begin differently, so that no prefix cache helps."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import InputError, one_line, unknown
+from armillary.extras import MissingPackage
 
 from ..description.service import looks_secret
 from ..description.yaml_files import load_all
@@ -151,6 +152,8 @@ def _one(text: str, where: str) -> dict[str, Any]:
 def _kubernetes(files: Mapping[str, str], target: str) -> Iterator[Checked]:
     try:
         things = manifests(files, target)
+    except MissingPackage:
+        raise
     except InputError as problem:
         yield Checked("YAML", target, False, str(problem))
         return
@@ -232,6 +235,8 @@ def _compose(files: Mapping[str, str]) -> Iterator[Checked]:
     name = "compose.yaml"
     try:
         content = _one(files.get(name, ""), name)
+    except MissingPackage:
+        raise
     except InputError as problem:
         yield Checked("YAML", name, False, str(problem))
         return

@@ -116,7 +116,8 @@ def _settings(s: Service, target: str, w: _Words) -> Iterator[tuple[str, bool]]:
     contained = target != "bare" and not (target in _HPC and s.hpc.runtime == "host")
     yield "name", w.inside(s.name) or target == "bare"
     program = {"vllm": "vllm", "sglang": "sglang.launch_server", "llama-cpp": "llama-server", "armillary": "armillary"}[s.engine]
-    yield "engine", w.has(program) or w.has(f"--entrypoint={program}")
+    # With a key, SGLang's module is named inside a small program.
+    yield "engine", w.has(program) or w.has(f"--entrypoint={program}") or (s.engine == "sglang" and w.inside(program))
     if contained:
         yield "image", w.inside(s.image)
     for option, value in s.engine_args.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from armillary import extras
 from armillary.errors import InputError, one_line
 
 #: Bytes of a YAML file, and values that it may hold once its aliases are expanded.
@@ -13,11 +14,7 @@ MOST_VALUES = 100_000
 
 def yaml() -> Any:
     """Imports PyYAML when it is needed."""
-    try:
-        import yaml as found  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("YAML needs the package pyyaml (pip install 'armillary[deploy]')") from None
-    return found
+    return extras.need("yaml")
 
 
 def load_all(text: str, where: str) -> list[Any]:

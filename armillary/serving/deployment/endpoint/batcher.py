@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
 from armillary.llm.serving import state as st
 from armillary.llm.tiny import tokens as tk
 from armillary.llm.tiny.generation import Engine, Sampling
 from armillary.llm.tiny.transformer import Tiny
 
 from .prometheus import Counters
+
+#: Iterations that may fail in a row before the engine counts as broken.
+MOST_FAILURES = 3
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class Asked:
 class Batcher:
     """Continuous batching in a thread of its own. Only this thread touches the engine; others put messages into its inbox."""
 
-    def __init__(self, model: Tiny, *, max_seqs: int = 64, blocks: int = 1024, max_batched_tokens: int = 512, most: int = 256) -> None:
+    def __init__(
+        self, model: Tiny, *, max_seqs: int = 64, blocks: int = 1024, max_batched_tokens: int = 512, most: int = 256, stall_s: float = 60.0
+    ) -> None:
         self.engine = Engine(model, max_seqs=max_seqs, blocks=blocks, max_batched_tokens=max_batched_tokens, max_requests=most)
         self.most = most
         self.counters = Counters(model.name)
@@ -60,12 +66,28 @@ class Batcher:
         self.inside = 0
         self._inbox: queue.SimpleQueue[tuple[str, Asked | None]] = queue.SimpleQueue()
         self._asked: dict[int, Asked] = {}
+        self._stall_s = stall_s
+        #: When the thread took up what it is doing (time.monotonic); None while it waits for messages.
+        self._busy_since: float | None = None
+        #: Iterations that failed, without one between them that did not.
+        self._failures = 0
+        self._died_of = ""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
     def longest(self) -> int:
         """The number of tokens that a prompt and its answer may have together."""
         return min(self.engine.room, self.engine.model.shape.positions)
+
+    @property
+    def trouble(self) -> str:
+        """Why the engine cannot serve: its thread ended, makes no progress, or fails on every iteration. Empty if it can."""
+        if self._died_of or not self._thread.is_alive():
+            return f"the engine has ended: {self._died_of or 'its thread does not run'}"
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > self._stall_s:
+            return f"the engine made no progress for {self._stall_s:g} s"
+        return f"the engine failed {self._failures} times in a row" if self._failures >= MOST_FAILURES else ""
 
     def start(self) -> None:
         """Starts the thread, which compiles what the first request would otherwise wait for and then serves."""
@@ -86,20 +108,37 @@ class Batcher:
         self._thread.join(timeout=30)
 
     def _run(self) -> None:
-        while True:
-            idle = not self._asked
-            try:
-                while True:
-                    what, asked = self._inbox.get(block=idle)
-                    idle = False
-                    if what == "end" or asked is None:
-                        return
-                    self._take(asked) if what == "in" else self._drop(asked)
-            except queue.Empty:
+        try:
+            while self._serve():
                 pass
-            if self._asked:
-                self._step()
-            self._gauge()
+        except BaseException as problem:  # Whatever ends the thread, no client may wait for an answer that will not come.
+            self._died_of = one_line(f"{type(problem).__name__}: {problem}", 200)
+            waiting = list(self._asked.values())
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    what, asked = self._inbox.get(block=False)
+                    waiting += [asked] if what == "in" and asked is not None else []
+            for asked in waiting:
+                asked.heard(Piece(f"the engine has ended: {self._died_of}", None, finished="error"))
+            raise
+
+    def _serve(self) -> bool:
+        """Takes the messages that are there and runs one iteration; returns False when the thread shall end."""
+        idle = not self._asked
+        self._busy_since = None if idle else time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                what, asked = self._inbox.get(block=idle)
+                if idle:
+                    self._busy_since = time.monotonic()
+                idle = False
+                if what == "end" or asked is None:
+                    return False
+                self._take(asked) if what == "in" else self._drop(asked)
+        if self._asked:
+            self._step()
+        self._gauge()
+        return True
 
     def _take(self, asked: Asked) -> None:
         if asked.gone:
@@ -124,12 +163,15 @@ class Batcher:
     def _step(self) -> None:
         try:
             came = self.engine.step()
+            self._failures = 0
         except Exception as problem:  # an engine that fails must not leave clients waiting
+            self._failures += 1
             for asked in list(self._asked.values()):
                 self.engine.abort(asked.number)
                 self._forget(asked, "error")
                 asked.heard(Piece(f"the engine failed: {problem}", None, finished="error"))
             return
+        self._gauge()  # before anybody hears of the iteration, so that a client with a token finds itself counted
         now = time.monotonic()
         for q, token in came:
             self._hand_out(self._asked[q], token, now)

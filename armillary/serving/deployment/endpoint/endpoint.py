@@ -15,32 +15,32 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from armillary.llm.serving.state import NOTHING
 from armillary.llm.tiny.generation import Sampling
 
 from .batcher import Asked, Batcher, Piece
+from .guard import Guard, Limits, answer_of, too_large
 from .protocol import MOST_CHOICES, Chat, Completion, Refused, chat_logprobs, checked, completion_logprobs
-
-#: The largest body that is read, in bytes.
-MOST_BYTES = 1 << 20
 
 
 class Endpoint:
     """The routes over one batcher. Clients see the model under `name`, and each adapter as a model under its own name."""
 
-    def __init__(self, batcher: Batcher, name: str, *, api_key: str | None = None) -> None:
-        self.batcher, self.name, self._key = batcher, name, api_key
+    def __init__(
+        self, batcher: Batcher, name: str, *, api_key: str | None = None, hosts: frozenset[str] = frozenset(), limits: Limits | None = None
+    ) -> None:
+        self.batcher, self.name, self._key, self._hosts, self.limits = batcher, name, api_key, hosts, limits or Limits()
         #: Set when the server is about to end: running requests are finished, and no new ones are accepted.
         self.draining = False
         self._since = int(time.time())
         self._seeds = 0
         self.models = {name: NOTHING} | {lora.name: number for number, lora in enumerate(batcher.engine.model.loras)}
 
-    def app(self) -> Starlette:
-        """Returns the ASGI application."""
-        return Starlette(
+    def app(self) -> ASGIApp:
+        """Returns the ASGI application, guarded."""
+        routes = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/metrics", self._metrics),
@@ -51,10 +51,12 @@ class Endpoint:
             ],
             exception_handlers={Refused: _refused, HTTPException: _http_error},  # type: ignore[dict-item]
         )
+        return Guard(routes, self.limits, hosts=self._hosts, keyed=self._key is not None)
 
     async def _health(self, request: Request) -> Response:
         if self.draining:
             raise Refused(503, "the server is about to end")
+        self._need_an_engine()
         return PlainTextResponse("")
 
     async def _metrics(self, request: Request) -> Response:
@@ -89,6 +91,10 @@ class Endpoint:
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key.encode()):
             raise Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY", code="invalid_api_key")
 
+    def _need_an_engine(self) -> None:
+        if self.batcher.trouble:
+            raise Refused(503, self.batcher.trouble)
+
     def _number(self, name: str) -> int:
         if name not in self.models:
             raise Refused(404, f"the model {name!r} does not exist", param="model", code="model_not_found")
@@ -98,7 +104,8 @@ class Endpoint:
         self._allow(request)
         if self.draining:
             raise Refused(503, "the server is about to end and accepts no new requests")
-        asked = checked(kind, await _json(request))
+        self._need_an_engine()
+        asked = checked(kind, await _json(request, self.limits))
         answer = _Answer(self, asked)
         if asked.stream:
             return _Streamed(answer)
@@ -250,12 +257,12 @@ def _sse(what: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(what, separators=(',', ':'))}\n\n".encode()
 
 
-async def _json(request: Request) -> Any:
+async def _json(request: Request, limits: Limits) -> Any:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MOST_BYTES:
-            raise Refused(413, f"the body has more than {MOST_BYTES:,} bytes", code="request_too_large")
+        if len(body) > limits.body_bytes:
+            raise too_large(limits)
     try:
         return json.loads(bytes(body))
     except (ValueError, RecursionError):
@@ -282,8 +289,7 @@ async def _gone(request: Request) -> None:
 
 
 async def _refused(request: Request, refused: Refused) -> Response:
-    headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {"retry-after": "1"} if refused.status in (429, 503) else None
-    return JSONResponse(refused.body, refused.status, headers=headers)
+    return answer_of(refused)
 
 
 async def _http_error(request: Request, problem: HTTPException) -> Response:

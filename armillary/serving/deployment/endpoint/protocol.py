@@ -21,7 +21,7 @@ class Refused(Exception):
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        kinds = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+        kinds = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error", 504: "server_error"}
         self.status = status
         self.body = {
             "error": {"message": one_line(message), "type": kinds.get(status, "invalid_request_error"), "param": param, "code": code}

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from armillary import extras
 from armillary.errors import InputError, one_line
+from armillary.files import read_text
 
 if TYPE_CHECKING:
     from armillary.llm.tiny.transformer import Tiny
 
+#: What a server imports beyond the package itself.
+PACKAGES = ("uvicorn", "starlette", "torch")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -41,6 +45,7 @@ class Serving:
     most: int = 256
     drain_s: int = 25
     endpoint_file: Path | None = None
+    hosts: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises InputError for what cannot be served."""
@@ -75,22 +80,25 @@ class Serving:
 def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
     """Serves until SIGTERM or SIGINT; `said` is called with the address as soon as requests are accepted."""
     what.check()
-    try:
-        import uvicorn
+    for package in PACKAGES:
+        extras.need(package)
+    import uvicorn
 
-        from .batcher import Batcher
-        from .endpoint import Endpoint
-    except ImportError as missing:
-        raise InputError(f"serving needs the package {missing.name} (pip install 'armillary[serve,learn]')") from None
+    from .batcher import Batcher
+    from .connections import connection
+    from .endpoint import Endpoint
+
     with _listening(what.host, what.port) as listener:
         model = what.load()
         batcher = Batcher(model, max_seqs=what.max_seqs, blocks=what.blocks, most=what.most)
         batcher.start()
         name = what.name or model.name
-        endpoint = Endpoint(batcher, name, api_key=what.api_key)
+        own = () if what.host in _LOOPBACK else (socket.gethostname(), socket.getfqdn())
+        hosts = frozenset(host.lower() for host in (what.host, *own, *what.hosts))
+        endpoint = Endpoint(batcher, name, api_key=what.api_key, hosts=hosts)
         settings = uvicorn.Config(
             endpoint.app(), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=what.drain_s, ws="none",
-            server_header=False,
+            server_header=False, http=connection(endpoint.limits), proxy_headers=False,
         )  # fmt: skip
         port = listener.getsockname()[1]
         shown = f"[{what.host}]" if ":" in what.host else what.host
@@ -155,9 +163,9 @@ def key_from(variable: str, file: Path | None) -> str | None:
     """Returns the API key from a file or an environment variable, but never from the command line, which other users can read."""
     if file is not None:
         try:
-            return file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as problem:
-            raise InputError(f"cannot read the API key: {one_line(str(problem), 100)}", where=str(file)) from None
+            return read_text(file, limit=4096).strip()
+        except InputError as problem:
+            raise InputError(f"cannot read the API key: {one_line(str(problem), 200)}") from None
     return os.environ.get(variable) or None
 
 

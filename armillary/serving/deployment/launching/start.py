@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -15,9 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from armillary import extras
 from armillary.errors import InputError, one_line
 
 from ..description.service import Service
+from ..endpoint.server import PACKAGES
 from ..rendering.targets import write
 
 #: Seconds within which a service must end after it was told to.
@@ -36,7 +39,7 @@ class Running:
 def why_not(target: str, service: Service) -> str | None:
     """Returns the reason why the target cannot be started on this machine, or None if it can."""
     if target == "bare":
-        return None if service.engine == "armillary" or shutil.which("vllm") else f"the engine {service.engine} is not installed"
+        return _no_engine(service.engine)
     if target in ("slurm-apptainer", "slurm-podman"):
         if shutil.which("sbatch") is None:
             return "no sbatch here"
@@ -46,6 +49,19 @@ def why_not(target: str, service: Service) -> str | None:
         return None if service.hpc.runtime == "host" or shutil.which(program) else f"no {program} here"
     # A cluster or container daemon that happens to be within reach belongs to somebody, so it is never used unasked.
     return "rendered and validated only"
+
+
+def _no_engine(engine: str) -> str | None:
+    """Returns the reason why an engine cannot be started without a container, or None if it can."""
+    if engine == "armillary":
+        lacking = next((name for name in PACKAGES if importlib.util.find_spec(name) is None), None)
+        return None if lacking is None else str(extras.missing(lacking))
+    if engine == "sglang":
+        python, looks = shutil.which("python3"), "import importlib.util as u, sys; sys.exit(u.find_spec('sglang') is None)"
+        there = python is not None and subprocess.run([python, "-c", looks], capture_output=True, timeout=30).returncode == 0
+    else:
+        there = shutil.which({"vllm": "vllm", "llama-cpp": "llama-server"}[engine]) is not None
+    return None if there else f"the engine {engine} is not installed"
 
 
 @contextlib.contextmanager

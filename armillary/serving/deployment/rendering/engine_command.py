@@ -12,8 +12,14 @@ from .shell import Raw, folded, words
 MODELS = "/models"
 #: The port on which the nodes of one replica find each other.
 HEAD_PORT = 6379
-#: The variable from which an engine takes its API key; sglang reads none, so it gets the key as an option.
+#: The variable from which an engine takes its API key.
 KEY_VARIABLE = {"vllm": "VLLM_API_KEY", "sglang": "SGLANG_API_KEY", "llama-cpp": "LLAMA_API_KEY", "armillary": "ARMILLARY_API_KEY"}
+
+#: SGLang takes its key as an option only. Python reads the variable and appends the option itself, so that no process list shows the key.
+_SGLANG_WITH_KEY = (
+    'import os, runpy, sys; sys.argv += ["--api-key", os.environ["SGLANG_API_KEY"]]; '
+    'runpy.run_module("sglang.launch_server", run_name="__main__")'
+)
 
 
 def model_path(service: Service, root: str = MODELS) -> str:
@@ -21,8 +27,8 @@ def model_path(service: Service, root: str = MODELS) -> str:
     return service.model.id if service.model.source == "built-in" else f"{root}/{service.model.folder}"
 
 
-def engine_words(service: Service, *, host: str, port: str, root: str = MODELS, key: str = '"$SGLANG_API_KEY"') -> list[str]:
-    """Returns the engine's command on one node. `host`, `port` and `key` may be `Raw`."""
+def engine_words(service: Service, *, host: str, port: str, root: str = MODELS) -> list[str]:
+    """Returns the engine's command on one node, without any secret. `host` and `port` may be `Raw`."""
     p, model = service.parallel, model_path(service, root)
     listen = ["--host", host, "--port", port]
     if service.engine == "vllm":
@@ -30,10 +36,9 @@ def engine_words(service: Service, *, host: str, port: str, root: str = MODELS, 
         out += ["--tensor-parallel-size", str(p.tensor), "--pipeline-parallel-size", str(p.pipeline)]
         out += ["--distributed-executor-backend", "ray"] if p.nodes > 1 else []
     elif service.engine == "sglang":
-        out = ["python3", "-m", "sglang.launch_server", "--model-path", model, *listen, "--served-model-name", service.model.id]
+        start = ["-m", "sglang.launch_server"] if service.api_key is None else ["-c", _SGLANG_WITH_KEY]
+        out = ["python3", *start, "--model-path", model, *listen, "--served-model-name", service.model.id]
         out += ["--tp-size", str(p.tensor), "--pp-size", str(p.pipeline), "--enable-metrics"]
-        if service.api_key is not None:
-            out += ["--api-key", Raw(key)]
         if p.nodes > 1:
             out += ["--nnodes", str(p.nodes), "--node-rank", Raw('"$NODE_RANK"'), "--dist-init-addr", Raw('"$HEAD_ADDRESS:$HEAD_PORT"')]
     elif service.engine == "llama-cpp":
@@ -41,7 +46,8 @@ def engine_words(service: Service, *, host: str, port: str, root: str = MODELS, 
         out += ["--n-gpu-layers", "999"] if service.resources.gpus_per_node else []
     else:
         out = ["armillary", "serve", "--model", model, *listen]
-        out += [] if service.api_key is not None else ["--open"]
+        if service.api_key is None:
+            out += ["--open", *(["--allow-host", service.network.host] if service.network.host else [])]
     for option, value in sorted(service.engine_args.items()):
         if isinstance(value, bool):
             out.append(f"--{option}" if value else f"--no-{option}")

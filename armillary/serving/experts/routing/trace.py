@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.errors import InputError, one_line
-from armillary.files import Column, check_archive, read_arrays, read_table
+from armillary.files import Column, check_archive, open_file, read_arrays, read_table
+from armillary.files.parquet import check_parquet, read_parquet
 
 Ints = npt.NDArray[np.int32]
 #: The most bytes of a file's arrays, and the most token numbers.
@@ -180,13 +181,12 @@ def _from_parquet(path: Path, experts: int | None) -> RoutingTrace:
     import polars as pl
 
     where = str(path)
-    try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as problem:
-        raise InputError(f"not a Parquet file: {one_line(str(problem), 120)}", where=where) from None
-    missing = [name for name in _COLUMNS if name not in frame.columns]
-    if missing:
-        raise InputError(f"found the columns {', '.join(frame.columns)}; missing {', '.join(missing)}", where=where)
+    with open_file(path, limit=MOST_BYTES, seekable=True) as file:
+        rows, names = check_parquet(file, where, [name for name in _COLUMNS if name != "experts"], MOST_BYTES, lists=("experts",))
+        missing = [name for name in _COLUMNS if name not in names]
+        if missing:
+            raise InputError(f"found the columns {one_line(', '.join(names), 200)}; missing {', '.join(missing)}", where=where)
+        frame = pl.concat([part for _, part in read_parquet(file, where, _COLUMNS, rows)])
     if frame.height == 0:
         raise InputError("found no rows", where=where)
     if frame["experts"].dtype not in (pl.List, pl.Array):

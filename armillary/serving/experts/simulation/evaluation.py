@@ -41,6 +41,8 @@ Attention = Literal["dp", "tp"]
 #: Operators whose seconds come from the routing itself, or from other collectives.
 _APART = ("expert_gate_up", "act", "expert_down", "all-reduce")
 LINKS = ("nvlink", "pcie", "100gbe")
+#: Bytes per second of PCIe 5.0 x16 each way: 63 GB/s less the protocol's share (ours, as in serving/resilience).
+PCIE = 55e9
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,11 @@ class Ground:
 
     @classmethod
     def of(cls, link: str, devices: int, device: str = "h100-80") -> Ground:
-        """Returns devices joined by NVLink, PCIe (25 GB/s per device and direction) or 100 Gb/s Ethernet (one port per device, at 90 %)."""
+        """Returns devices joined by NVLink, PCIe (55 GB/s per device and direction) or 100 Gb/s Ethernet (one port per device, at 90 %)."""
         on = chip(device)
         near = Fabric.of(on, devices)
         if link == "pcie":
-            near = replace(near, near_rate=25e9)
+            near = replace(near, near_rate=PCIE)
         elif link == "100gbe":
             near = replace(near, near_rate=0.9 * 12.5e9, all_reduce_s=2 * near.far_s * max(1.0, np.log2(devices)))
         elif link != "nvlink":

@@ -3,19 +3,18 @@
 The binary z[i, j, b] puts layer i on device j at precision b, and x[i, j] = Σ_b z. Each layer is placed once. Placement is in order,
 written as Σ_{k≤j} x[i, k] ≤ Σ_{k≤j} x[i − 1, k] (equal to the published x[i, j] + x[i − 1, k] ≤ 1 for k > j on whole numbers, and
 tighter between them). Every device gets at least one layer and stays within its memory, and a stage's time is at least its compute and
-its sends. HiGHS is called through highspy where that is installed, and then starts from the heuristic's plan. Otherwise it is called
-through SciPy, which takes no start, so the heuristic's value becomes a bound on the objective instead.
+its sends. HiGHS is called through SciPy, which takes no start, so the heuristic's value becomes a bound on the objective instead. With
+`solver="highspy"` it starts from the heuristic's plan.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary import extras
 
 from .problem import Choice, DoesNotFit, Problem
 
@@ -33,12 +32,13 @@ class Solved:
 
 
 def solver_of(wanted: Solver = "auto") -> Literal["highspy", "scipy"]:
-    """Returns the interface through which HiGHS is called on this machine."""
-    if wanted == "auto":
-        return "highspy" if importlib.util.find_spec("highspy") else "scipy"
-    if wanted == "highspy" and not importlib.util.find_spec("highspy"):
-        raise InputError("the package highspy is not installed; expected it (pip install highspy), or solver=scipy")
-    return wanted
+    """Returns the interface through which HiGHS is called: SciPy's, which is always there, unless highspy is asked for.
+
+    Two interfaces may find different plans within the gap, so what happens to be installed must not choose between them.
+    """
+    if wanted == "highspy":
+        extras.need("highspy")
+    return "highspy" if wanted == "highspy" else "scipy"
 
 
 @dataclass(frozen=True)

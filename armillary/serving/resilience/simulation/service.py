@@ -26,11 +26,11 @@ from .faults import Fault
 
 #: The settings with which vLLM starts its server on an H100.
 BATCHED_TOKENS, SEQUENCES = 8192, 1024
-#: Seconds until a loss is noticed, because PyTorch's watchdog checks its collectives every 100 ms.
+#: Seconds until a loss is noticed (our figure, after PyTorch's watchdog, which checks its collectives every 100 ms).
 DETECTION_S = 0.1
 #: Seconds until survivors switch to a communicator that was created in advance for every single loss (our figure).
 REGROUP_S = 0.05
-#: Seconds from the start of an engine's process to the loading of weights.
+#: Seconds from the start of an engine's process to the loading of weights (our figure).
 RESTART_S = 20.0
 
 
