@@ -140,8 +140,11 @@ def _anchor(name: str) -> str:
 
 def times(file: Path) -> str:
     """How long every arena takes to answer, as `benchmarks/time_to_answer.py` wrote it."""
+    measured = json.loads(file.read_text(encoding="utf-8"))
+    if not measured:
+        return "*Not measured on a quiet machine yet.*"
     lines = ["| arena | cases | units | seconds |", "|---|---:|---:|---:|"]
-    for path, found in json.loads(file.read_text(encoding="utf-8")).items():
+    for path, found in measured.items():
         few = found["cases"] if found["cases"] == found["of"] else f"{found['cases']} of {found['of']}"
         lines.append(f"| {path} | {few} | {found['units']:,} | {found['seconds']:g} |")
     return "\n".join(lines)

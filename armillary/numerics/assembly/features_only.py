@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary import extras
 from armillary.parameters import parameter
 
 from .assembling.strategy import STRATEGIES, Problem, Strategy, strategy
@@ -46,9 +44,7 @@ def _learned(fold: int, trees: int, depth: int, rate: float) -> list[Any]:
 
 def boosted(table: Table, trees: int = 200, depth: int = 3, rate: float = 0.05) -> list[Any]:
     """Trains a regressor of log-seconds for each strategy."""
-    if find_spec("sklearn") is None:
-        raise InputError("needs the package scikit-learn; install armillary[learn]", where="features-only")
-    ensemble = import_module("sklearn.ensemble")
+    ensemble = extras.need("sklearn.ensemble")
     made = []
     for k in range(len(STRATEGIES)):
         one = ensemble.GradientBoostingRegressor(n_estimators=trees, max_depth=depth, learning_rate=rate, random_state=0)
