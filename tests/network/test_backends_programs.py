@@ -100,13 +100,13 @@ def test_conjugate_gradients_read_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing", "no MatrixMarket file"),
+        ("nothing", "not a Matrix Market file"),
         ("%%MatrixMarket matrix coordinate real symmetric\n2 3 1\n1 1 1.0\n", "square"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 900000000\n1 1 1.0\n", "promised"),
+        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 900000000\n1 1 1.0\n", "announced"),
         ("%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 1 1.0\n2 2 -1.0\n", "not positive"),
         ("%%MatrixMarket matrix coordinate real general\n2 2 3\n1 1 1.0\n2 2 1.0\n1 2 0.5\n", "not symmetric"),
         ("%%MatrixMarket matrix coordinate complex symmetric\n1 1 1\n1 1 1.0 0.0\n", "complex"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 1 1.0\n2 2 x\n", "cannot be read"),
+        ("%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 1 1.0\n2 2 x\n", "expected an entry"),
         ("%%MatrixMarket matrix coordinate real symmetric\n99999999999 99999999999 1\n1 1 1.0\n", "expected a square matrix of 1 to"),
     ],
 )
