@@ -46,7 +46,8 @@ class Adp(Method):
             why="rates of data sheets stand for the machine, int8 products at 70 % of theirs",
         ),
         Claim(
-            "overhead", by=Level(at_most=0.1), on=Kind("gpu", "n8192"), says="looking and deciding take less than 10 % of the time",
+            "overhead", by=Level(at_most=0.1), on=Kind("gpu", "n8192-up"),
+            says="looking and deciding take less than 10 % of the time from 8,192 rows on",
         ),
         Claim(
             "grade", by=Level(at_least=3.0), on=Kind("accuracy"), says="the accuracy of float64, whatever the matrices",
@@ -77,7 +78,7 @@ class Adp(Method):
         if reason:
             product, info = Native().multiply(a, b)
             return product, Info("adp", span=wide, fallback=reason, bound=info.bound, overhead_s=looking.seconds)
-        kernels = cuda_kernels(a, b)
+        kernels = cuda_kernels("cuda_kernels", a, b)
         if kernels is not None and found * a.shape[1] <= MOST_INNER:
             left, right = kernels.cut(a, found, top_first=True), kernels.cut(b.T, found, top_first=False)
             product = kernels.multiply(*left, *right, bits=8)

@@ -78,27 +78,40 @@ class Ozaki2(Method):
         empty = empty_product(a, b)
         if empty is not None:
             return empty, Info("ozaki2", bound=0.0)
+        kernels: Any = cuda_kernels("cuda_residues", a, b) if a.shape[1] <= MOST_INNER else None
+        scales_there = kernels is not None and self.scaling == "fast"
         wide = None if self.moduli else look(a, b)
-        if wide is None and not (self.moduli and finite(a, b)):
-            product, info = Native().multiply(a, b)
-            return product, Info("ozaki2", fallback=NOT_FINITE, bound=info.bound)
+        if wide is None and not (self.moduli and (scales_there or finite(a, b))):
+            return _natively(a, b, None, NOT_FINITE)
         count = self.moduli
         if wide is not None:
             count = moduli_for(wide, a.shape[1])
             if count > len(MODULI):
-                product, info = Native().multiply(a, b)
-                return product, Info("ozaki2", span=wide, fallback=f"{count} moduli are needed, {len(MODULI)} known", bound=info.bound)
+                return _natively(a, b, wide, f"{count} moduli are needed, {len(MODULI)} known")
+        taken = Info("ozaki2", count + (self.scaling == "accurate"), count, wide, bound=_bound(count, wide, a.shape[1]))
+        if scales_there:
+            product, flags = kernels.product(a, b, MODULI[:count], weights(count), _half(weights(count).product), _SAFE)
+            if flags & kernels.NOT_FINITE:
+                return _natively(a, b, None, NOT_FINITE)
+            if not flags & kernels.FAR:
+                return product, taken
         rows, columns = (_accurate if self.scaling == "accurate" else _fast)(a, b, weights(count).product)
-        kernels = cuda_kernels(a, b)
-        if kernels is not None and a.shape[1] <= MOST_INNER:
-            moduli = MODULI[:count]
-            left, right = kernels.residues(a, rows, moduli), kernels.residues(b.T, columns, moduli)
-            product = kernels.from_residues(left, right, moduli, weights(count), rows, columns)
-            return product, Info("ozaki2", count + (self.scaling == "accurate"), count, wide, bound=_bound(count, wide, a.shape[1]))
+        if kernels is not None:
+            return kernels.scaled_product(a, b, rows, columns, MODULI[:count], weights(count)), taken
         xp = arrays.namespace(a, b)
         left, right = xp.trunc(arrays.ldexp(a, rows[:, None])), xp.trunc(arrays.ldexp(b, columns[None, :]))
         product = arrays.ldexp(_remainders(left, right, count), -rows[:, None] - columns[None, :])
-        return product, Info("ozaki2", count + (self.scaling == "accurate"), count, wide, bound=_bound(count, wide, a.shape[1]))
+        return product, taken
+
+
+def _natively(a: arrays.Array, b: arrays.Array, wide: int | None, why: str) -> tuple[arrays.Array, Info]:
+    product, info = Native().multiply(a, b)
+    return product, Info("ozaki2", span=wide, fallback=why, bound=info.bound)
+
+
+def _half(product: int) -> float:
+    """Returns the logarithm of what a row's and a column's norm may reach, each, for their sums to stay below product/2."""
+    return (math.log2(product) - 1) / 2 - _SAFE
 
 
 def moduli_for(wide: int, inner: int) -> int:
@@ -135,7 +148,7 @@ def integer_product(a: arrays.Array, b: arrays.Array, moduli: int) -> arrays.Arr
 def _fast(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Array, arrays.Array]:
     """Returns exponents for rows and columns so that their scaled norms multiply to less than product/2."""
     xp = arrays.namespace(a, b)
-    half = (math.log2(product) - 1) / 2 - _SAFE
+    half = _half(product)
 
     def room(x: arrays.Array, axis: int) -> arrays.Array:
         top = arrays.frexp(xp.max(xp.abs(x), axis=axis, keepdims=True))[1]
@@ -166,7 +179,7 @@ def _accurate(a: arrays.Array, b: arrays.Array, product: int) -> tuple[arrays.Ar
         part = slice(start, start + MOST_INNER)
         sums = sums + arrays.int8_matmul(rounded_a[:, part], rounded_b[part])
     logarithms = xp.log2(xp.astype(xp.where(sums < 1, xp.ones_like(sums), sums), xp.float64)) / 2
-    half = (math.log2(product) - 1) / 2 - _SAFE
+    half = _half(product)
     # √(row's largest) · √(column's largest) is at least each sum, so that the two exponents together have room for it.
     rows = xp.astype(xp.floor(half - xp.max(logarithms, axis=1) - _SAFE), xp.int32) + 6 - top_a
     columns = xp.astype(xp.floor(half - xp.max(logarithms, axis=0) - _SAFE), xp.int32) + 6 - top_b

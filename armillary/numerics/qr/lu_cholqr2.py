@@ -120,45 +120,55 @@ class LuCholQr2(Method):
 
     def _lower(self, team: Team, source: Source) -> tuple[arrays.Array, Array, Array, tuple[int, ...]]:
         """Returns L in a fresh block, U, LᴴL and the columns that were shifted."""
-        x = source.copy()
-        mine = rows.top_rows(x) if self.pivoting != "none" else np.empty(0, np.int64)
+        # A device's block is scaled while it is divided, so that it is read and written once less.
+        later = source.factors if arrays.on_accelerator(source.given) else None
+        x = source.copy() if later is None else source.given
+        mine = rows.top_rows(x, later) if self.pivoting != "none" else np.empty(0, np.int64)
         if self.pivoting != "none":
             team.on_rows(x, x.shape[1] ** 2, 1, LU_EFFICIENCY)
         for attempt in range(_ROUNDS):
-            u, shifted, shifts = self._upper(team, x, mine)
-            for row, column, value in shifts:
-                x[row, column] += value
-            gram = team.divide_and_gram(x, u)
+            u, shifted, shifts = self._upper(team, x, mine, later)
+            if later is not None and not shifts:
+                x, gram = team.quotient_and_gram(x, later, u)
+            else:
+                x = x if later is None else source.copy()
+                for row, column, value in shifts:
+                    x[row, column] += value
+                gram = team.divide_and_gram(x, u)
             size = float(np.diagonal(gram).real.max())
-            if not arrays.on_accelerator(x) or attempt == _ROUNDS - 1 or size <= _LARGE**2 * team.rows:
+            if later is None or attempt == _ROUNDS - 1 or size <= _LARGE**2 * team.rows:
                 break
             added = rows.largest_rows(x)
-            x = source.copy()
-            mine = rows.winners(x, [np.union1d(mine, added)])
+            x = source.given
+            mine = rows.winners(x, [np.union1d(mine, added)], later)
         return x, u, gram, shifted
 
-    def _upper(self, team: Team, x: arrays.Array, mine: Array) -> tuple[Array, tuple[int, ...], list[tuple[int, int, Any]]]:
+    def _upper(
+        self, team: Team, x: arrays.Array, mine: Array, later: Array | None
+    ) -> tuple[Array, tuple[int, ...], list[tuple[int, int, Any]]]:
         """Returns U with a positive diagonal, the columns that were shifted, and what this rank adds to its rows for that: (row, column,
         value).
         """
         n = x.shape[1]
         if self.pivoting == "tournament":
-            return self._tournament(team, x, mine)
+            return self._tournament(team, x, mine, later)
         if self.pivoting == "local":
             own = np.zeros((n, n), rows.host_type(x))
             if len(mine):
-                local, _ = upper_factor(rows.take(x, mine))
+                local, _ = upper_factor(rows.take(x, mine, later))
                 own[: local.shape[0]] = local
             stacked = team.gathered(own).reshape(-1, n)
             team.work(stacked.shape[0] * n**2)
         else:
-            stacked = team.total(_sample(team, x))
+            stacked = team.total(_sample(team, x, later))
             team.work(2 / 3 * n**3)
         u, _ = upper_factor(stacked)
         _zero_pivot(u)
         return u, (), []
 
-    def _tournament(self, team: Team, x: arrays.Array, mine: Array) -> tuple[Array, tuple[int, ...], list[tuple[int, int, Any]]]:
+    def _tournament(
+        self, team: Team, x: arrays.Array, mine: Array, later: Array | None
+    ) -> tuple[Array, tuple[int, ...], list[tuple[int, int, Any]]]:
         n, shift = x.shape[1], self.rank_deficient == "shift"
 
         def combine(own: Any, theirs: Any) -> Any:
@@ -170,7 +180,7 @@ class LuCholQr2(Method):
             order = pivot_order(both)
             return both[order], names[order]
 
-        candidates = rows.take(x, mine)
+        candidates = rows.take(x, mine, later)
         won = team.up((candidates, mine + team.offset) if shift else candidates, combine)
         value: Any = None
         if team.rank == 0:
@@ -232,11 +242,11 @@ def _bounded(gram: Array, upper: Array) -> Array:
     return s
 
 
-def _sample(team: Team, x: arrays.Array) -> Array:
+def _sample(team: Team, x: arrays.Array, factors: Array | None) -> Array:
     """Returns n random rows, each rank's share in its place and zeros elsewhere."""
     n, total = x.shape[1], team.rows
     chosen = np.sort(np.random.Generator(np.random.PCG64DXSM(n)).choice(total, n, replace=False))
     places = np.flatnonzero((chosen >= team.offset) & (chosen < team.offset + x.shape[0]))
     found = np.zeros((n, n), rows.host_type(x))
-    found[places] = rows.take(x, chosen[places] - team.offset)
+    found[places] = rows.take(x, chosen[places] - team.offset, factors)
     return found

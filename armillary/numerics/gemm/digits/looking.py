@@ -13,7 +13,7 @@ def look(a: arrays.Array, b: arrays.Array, block: int = 0) -> int | None:
 
     On a CUDA device with Triton each matrix is read once and 12 bytes come back; blocks are powers of two there.
     """
-    kernels = cuda_kernels(a, b)
+    kernels = cuda_kernels("cuda_kernels", a, b)
     if kernels is not None:
         clean, wide, hidden = kernels.look(a, b, 1 << (block or default_block(a.shape[1])).bit_length() - 1)
         if not hidden:

@@ -75,8 +75,8 @@ def finite(a: arrays.Array, b: arrays.Array) -> bool:
     return bool(xp.all(xp.isfinite(a)) & xp.all(xp.isfinite(b)))
 
 
-def cuda_kernels(*matrices: arrays.Array) -> Any:
-    """Returns the module of Triton kernels where the matrices are PyTorch tensors on a CUDA device and Triton is there, else None."""
+def cuda_kernels(name: str, *matrices: arrays.Array) -> Any:
+    """Returns a module of Triton kernels where the matrices are PyTorch tensors on a CUDA device and Triton is there, else None."""
     if arrays.kind_of(*matrices) != "torch" or matrices[0].device.type != "cuda" or find_spec("triton") is None:
         return None
-    return import_module("armillary.numerics.gemm.digits.cuda_kernels")
+    return import_module(f"armillary.numerics.gemm.digits.{name}")

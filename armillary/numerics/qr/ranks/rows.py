@@ -1,15 +1,17 @@
 """Works on a rank's block of rows piece by piece, so that no step needs a second copy of it, in NumPy, CuPy or PyTorch.
 
-Products with n×n matrices, which come from the host and go there. What crosses is n×n (or a sample of 16 n rows) and counted by
+Products with n×n matrices, which come from the host and go there. What crosses is n×n (or a sample of 4 n rows) and counted by
 `arrays.copied_bytes`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -25,7 +27,8 @@ _HOST_PIECE, _DEVICE_PIECE = 1 << 20, 1 << 29
 _INVERSE_BELOW = 100.0
 #: Rows of a leaf of the local tournament, in units of n, and how many leaves meet in one match.
 _LEAF, _FAN_IN = 8, 8
-_SAMPLE = 16
+#: Rows of a device's sample in units of n: an LU of 4 n rows takes the host a tenth of a millisecond, one of 16 n six.
+_SAMPLE = 4
 #: Blocks of fewer bytes are worked on by one thread.
 _LARGE = 1 << 24
 _T = TypeVar("_T")
@@ -76,8 +79,23 @@ def like(small: Array, x: arrays.Array) -> arrays.Array:
     return small if isinstance(x, np.ndarray) else arrays.namespace(x).asarray(np.ascontiguousarray(small), device=arrays.device_of(x))
 
 
+@functools.cache
+def _kernels() -> Any:
+    return import_module(".cuda_rows", __package__) if find_spec("triton") is not None else None
+
+
+def _cuda(x: arrays.Array) -> Any:
+    """Returns the module of Triton kernels where x is a block that they take, else None."""
+    if arrays.kind_of(x) != "torch" or not arrays.on_accelerator(x):
+        return None
+    kernels = _kernels()
+    return kernels if kernels is not None and kernels.fits(x) else None
+
+
 def gram(x: arrays.Array) -> Array:
     """Returns xᴴ x on the host."""
+    if kernels := _cuda(x):
+        return np.asarray(kernels.gram(x))
     return _added(each(list(pieces(x)), lambda piece: arrays.syrk(piece, "c")), x)
 
 
@@ -125,6 +143,9 @@ def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
     Substitution by blocks: where the rows of a diagonal block are conditioned well, its inverse is multiplied with, else it is halved. So
     the residual does not know the condition of r, as with substitution by columns, and nearly all flops are products.
     """
+    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, _INVERSE_BELOW)) is not None:
+        kernels.divide(x, x, blocks)
+        return np.asarray(kernels.gram(x)) if with_gram else None
     steps = [(lo, mid, hi, like(block, x)) for lo, mid, hi, block in _steps(r, 0, r.shape[0])]
 
     def work(piece: arrays.Array) -> arrays.Array:
@@ -137,6 +158,18 @@ def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
 
     products = each(list(pieces(x)), work)
     return _added(products, x) if with_gram else None
+
+
+def quotient(x: arrays.Array, factors: Array, r: Array) -> tuple[arrays.Array, Array]:
+    """Returns x·diag(factors)·r⁻¹ in a fresh block, and its Gram matrix."""
+    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, _INVERSE_BELOW)) is not None:
+        room = arrays.namespace(x).empty_like(x)
+        kernels.divide(x, room, blocks, factors)
+        return room, np.asarray(kernels.gram(room))
+    room = scaled(x, factors)
+    product = divide(room, r, with_gram=True)
+    assert product is not None
+    return room, product
 
 
 def _steps(r: Array, lo: int, hi: int) -> Iterator[tuple[int, int, int, Array]]:
@@ -155,6 +188,9 @@ def _steps(r: Array, lo: int, hi: int) -> Iterator[tuple[int, int, int, Array]]:
 
 def magnitudes(x: arrays.Array) -> Array:
     """Returns the largest |entry| of each column as float64 on the host; infinite where a column holds an infinity or NaN."""
+    if kernels := _cuda(x):
+        found = kernels.magnitudes(x)
+        return np.where(np.isnan(found), np.inf, found)
     xp, complex_type = arrays.namespace(x), np.dtype(host_type(x)).kind == "c"
 
     def work(piece: arrays.Array) -> Array:
@@ -187,39 +223,38 @@ def scaled(x: arrays.Array, factors: Array) -> arrays.Array:
     return x * like(factors.astype(factors.dtype), x)
 
 
-def top_rows(x: arrays.Array) -> Array:
-    """Returns the rows that win the local tournament, in order: at most n indices.
+def top_rows(x: arrays.Array, factors: Array | None = None) -> Array:
+    """Returns the rows of x·diag(factors) that win the local tournament, in order: at most n indices.
 
     On the host leaves of 8 n rows are factored with partial pivoting and eight winners at a time meet again. On a device, where
-    pivoting column by column is slow, the winners are those of a sample of 16 n rows; what it missed shows as growth.
+    pivoting column by column is slow, the winners are those of a sample of 4 n rows; what it missed shows as growth.
     """
     rows, n = x.shape
     if arrays.on_accelerator(x):
         some = min(rows, _SAMPLE * n)
         sample = np.sort(np.random.Generator(np.random.PCG64DXSM(0)).choice(rows, some, replace=False))
-        return sample[pivot_order(take(x, sample))]
+        return _won(x, sample, factors)
     return winners(x, [np.arange(i, min(rows, i + _LEAF * n)) for i in range(0, rows, _LEAF * n)])
 
 
-def winners(x: arrays.Array, groups: list[Array]) -> Array:
-    """Returns the winners among groups of rows, which are at most n."""
+def winners(x: arrays.Array, groups: list[Array], factors: Array | None = None) -> Array:
+    """Returns the winners among groups of rows of x·diag(factors), which are at most n."""
     if not groups:
         return np.empty(0, np.int64)
-    level = each(groups, lambda group: _won(x, group))
+    level = each(groups, lambda group: _won(x, group, factors))
     while len(level) > 1:
-        level = each([np.concatenate(level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)], lambda group: _won(x, group))
+        level = each([np.concatenate(level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)], lambda group: _won(x, group, factors))
     return level[0]
 
 
-def _won(x: arrays.Array, group: Array) -> Array:
-    return group[pivot_order(take(x, group))]
+def _won(x: arrays.Array, group: Array, factors: Array | None) -> Array:
+    return group[pivot_order(take(x, group, factors))]
 
 
-def take(x: arrays.Array, rows: Array) -> Array:
-    """Returns some rows of x on the host."""
-    if isinstance(x, np.ndarray):
-        return x[rows]
-    return arrays.to_host(x[like(rows, x)])
+def take(x: arrays.Array, rows: Array, factors: Array | None = None) -> Array:
+    """Returns some rows of x·diag(factors) on the host."""
+    found = x[rows] if isinstance(x, np.ndarray) else arrays.to_host(x[like(rows, x)])
+    return found if factors is None else found * factors
 
 
 def largest_rows(x: arrays.Array) -> Array:

@@ -116,6 +116,13 @@ class Team:
         assert gram is not None
         return self.whole(gram)
 
+    def quotient_and_gram(self, x: arrays.Array, factors: Array, r: Array) -> tuple[arrays.Array, Array]:
+        """Returns x·diag(factors)·r⁻¹ in a fresh block, and its Gram matrix over all ranks."""
+        n = x.shape[1]
+        self.on_rows(x, n**2 + n * (n + 1) / GRAM_EFFICIENCY, 2)
+        room, gram = blocks.quotient(x, factors, r)
+        return room, self.whole(gram)
+
 
 @contextmanager
 def _fixed(comm: Communicator) -> Iterator[None]:
