@@ -270,7 +270,7 @@ def test_checksums_of_pieces_are_those_of_the_host(device_checksums: None) -> No
     found = checksums(on_device(words), starts, counts).cpu().numpy().view(np.uint32)
     assert found.tolist() == [crc32c(words[s : s + n].tobytes()) for s, n in zip(starts, counts, strict=True)]
     sizes = 4 * counts - np.array([0, 1, 2, 3, 0, 1, 2, 3, 1])
-    loose = section_checksums(on_device(words), starts, sizes)
+    (loose,) = section_checksums([(on_device(words), starts, sizes)])
     assert loose == [crc32c(words[s : s + n].tobytes()[:size]) for s, n, size in zip(starts, counts, sizes, strict=True)]
     zeros = checksums(on_device(np.zeros(8, np.int32)), np.array([0]), np.array([8]))
     assert int(zeros[0]) & 0xFFFFFFFF == 0x8A9136AA

@@ -10,6 +10,7 @@ more fold, by A^SEGMENT, joins them. The start value 2^32 − 1 is the complemen
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,25 @@ def checksums(words: Any, starts: np.ndarray, counts: np.ndarray) -> Any:
     return out
 
 
-def section_checksums(words: Any, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
-    """Returns CRC-32C of sections of `sizes` bytes that start at the words `starts`; what is left of a last word is added on the host."""
-    whole, loose = sizes // 4, sizes % 4
-    found = checksums(words, starts, whole)
-    places = np.where(loose > 0, starts + whole, 0)
-    last = words[torch.from_numpy(places).to(words.device)] if words.numel() else torch.zeros_like(found)
-    sums, tails = torch.stack([found, last]).cpu().numpy().view(np.uint32)
-    return [_extended(int(c), int(tail).to_bytes(4, "little")[:n]) for c, tail, n in zip(sums, tails, loose, strict=True)]
+def section_checksums(groups: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> list[list[int]]:
+    """Returns CRC-32C of the sections of each group: (words, first words, bytes). All are read back together, and what is left of a last
+    word is added on the host.
+    """
+    queued = []
+    for words, starts, sizes in groups:
+        whole, loose = sizes // 4, sizes % 4
+        found = checksums(words, starts, whole)
+        places = np.where(loose > 0, starts + whole, 0)
+        last = words[torch.from_numpy(places).to(words.device)] if words.numel() and loose.any() else torch.zeros_like(found)
+        queued.append(torch.stack([found, last]))
+    if not queued:
+        return []
+    together = torch.cat(queued, dim=1).cpu().numpy().view(np.uint32)
+    cuts = np.cumsum([len(sizes) for _, _, sizes in groups])[:-1]
+    return [
+        [_extended(int(c), int(tail).to_bytes(4, "little")[:n]) for c, tail, n in zip(*part, sizes % 4, strict=True)]
+        for part, (_, _, sizes) in zip(np.split(together, cuts, axis=1), groups, strict=True)
+    ]
 
 
 def _extended(checksum: int, more: bytes) -> int:

@@ -6,6 +6,7 @@ times per array and not a few times per chunk. No number from a file is used bef
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class Coder(Protocol):
         """Fills every task's `out`."""
 
 
+@functools.lru_cache(maxsize=64)
 def coder_of(pipeline: Pipeline) -> Coder | None:
     """Returns the coder that has kernels for this pipeline, or None."""
     from .default import DefaultCoder
@@ -210,11 +212,13 @@ def _sums(pieces: Sequence[Piece]) -> Any:
         data: Any = piece.data
         if not isinstance(data, bytes) and piece.size:
             memories.setdefault(data.untyped_storage().data_ptr(), []).append((i, data))
+    groups = []
     for members in memories.values():
         first = members[0][1]
         words = torch.empty(0, dtype=torch.int32, device=first.device).set_(first.untyped_storage())
         starts = np.array([data.storage_offset() for _, data in members], np.int64)
-        found = section_checksums(words, starts, np.array([pieces[i].size for i, _ in members], np.int64))
+        groups.append((words, starts, np.array([pieces[i].size for i, _ in members], np.int64)))
+    for members, found in zip(memories.values(), section_checksums(groups), strict=True):
         for (i, _), checksum in zip(members, found, strict=True):
             sums[i] = checksum
     return iter(sums)
@@ -254,7 +258,7 @@ def _aligned(data: Any, parts: Sequence[tuple[Section, int]], where: str | None)
     for (section, at), start in zip(parts, starts, strict=True):
         if section.size:
             flat[4 * start : 4 * start + section.size].copy_(data[at : at + section.size])
-    found = section_checksums(words, np.array(starts, np.int64), np.array([section.size for section, _ in parts], np.int64))
+    (found,) = section_checksums([(words, np.array(starts, np.int64), np.array([section.size for section, _ in parts], np.int64))])
     for (section, _), checksum in zip(parts, found, strict=True):
         if checksum != section.checksum:
             raise damaged(section, where)

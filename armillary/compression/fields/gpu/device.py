@@ -3,7 +3,8 @@
     data = gpu.compress(x, bound=1e-3, mode="rel")     # x: CUDA tensor or CuPy array; data: uint8 of the same kind
     y = gpu.decompress(data)
 
-The bytes are those that `fields.compress` gives on the host. `default`, `speed`, `fz-fused` and `cuszp-fused` have kernels.
+The bytes are those that `fields.compress` gives on the host for chunks of the same size. `default`, `speed`, `fz-fused` and
+`cuszp-fused` have kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ..stages.bounds import check_bound
 _WINDOW = 4096
 _MODES = ("abs", "rel")
 _KNOWN = "default, speed, fz-fused or cuszp-fused"
-CHUNK_BYTES = 64 << 20
+#: Chunks of the host's size, which it reads in parallel, unless the array is large: few large ones keep a device busy.
+CHUNK_BYTES, LARGE_CHUNK_BYTES, LARGE_BYTES = 64 << 20, 1 << 30, 256 << 20
 
 
 def ready(x: Any) -> bool:
@@ -43,8 +45,11 @@ def covers(mode: str, pipeline: Pipeline | str) -> bool:
     return mode in _MODES and import_module(".chunks", __package__).coder_of(Pipeline.of(pipeline, mode)) is not None
 
 
-def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline | str = "speed", *, chunk_bytes: int = CHUNK_BYTES) -> Any:
-    """Returns `x` (float32 or float64, 1 to 4 dimensions, on a device) as a `.fzm` file: uint8, of its kind and on its device."""
+def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline | str = "speed", *, chunk_bytes: int | None = None) -> Any:
+    """Returns `x` (float32 or float64, 1 to 4 dimensions, on a device) as a `.fzm` file: uint8, of its kind and on its device.
+
+    Chunks have 64 MiB, as the host's, or 1 GiB in arrays of more than 256 MiB, unless `chunk_bytes` says otherwise.
+    """
     tensor, cupy = _tensor(x)
     value = check_bound(mode, bound)
     chain = Pipeline.of(pipeline, mode)
@@ -56,6 +61,8 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
         raise InputError(f"found an array of {tensor.dtype}; expected float32 or float64")
     if not 1 <= tensor.ndim <= 4:
         raise InputError(f"found {tensor.ndim} dimensions; expected 1 to 4")
+    if chunk_bytes is None:
+        chunk_bytes = LARGE_CHUNK_BYTES if tensor.numel() * tensor.element_size() > LARGE_BYTES else CHUNK_BYTES
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InputError(f"chunk_bytes: found {chunk_bytes}; expected 1 to {1 << 30}")
     flat = tensor.detach().contiguous().reshape(-1)

@@ -97,8 +97,8 @@ class _Encoded:
         words = 0
         for k, job in enumerate(self.jobs):
             blocks, outliers, violators = (int(n) for n in amounts[:, k])
-            sizes = [outliers * (2 if job.wide else 1), violators, violators * itemsize // 4, blocks * 4]
-            if not fits(job, self.head, 4 * sum(sizes) + 32 * job.grid.tiles + 24):
+            sizes = [outliers * (2 if job.wide else 1), violators, violators * itemsize // 4, blocks * 4, 8 * job.grid.tiles]
+            if not fits(job, self.head, 4 * sum(sizes) + 24):
                 continue
             layout[k] = []
             for size in sizes:
@@ -119,6 +119,8 @@ class _Encoded:
             self.planes[here.start * TILE // 2 :], self.flags[here.start * 8 :].view(torch.int16), ends[0], counts[0], int(firsts[0]),
             out[3], job.grid.tiles, TILES=_COMPACT_TILES,
         )  # fmt: skip
+        # In one memory with the rest, their checksums come from the same launch.
+        out[4].copy_(self.flags[8 * here.start : 8 * here.stop])
         if amounts[1] or amounts[2]:
             encode.collect[(job.grid.tiles,)](
                 self.flat[job.start :], self.facts[k], ends[1], counts[1], ends[2], counts[2], int(firsts[1]), int(firsts[2]),
@@ -126,11 +128,10 @@ class _Encoded:
                 *job.grid.facts, self.radius, DIMENSIONS=job.grid.dimensions, WIDE=job.wide, num_warps=8, **EXACT,
             )  # fmt: skip
 
-    def _pieces(self, k: int, outliers: Any, places: Any, raw: Any, blocks: Any) -> list[Piece]:
-        job, here = self.jobs[k], self.tiles[k]
+    def _pieces(self, k: int, outliers: Any, places: Any, raw: Any, blocks: Any, flags: Any) -> list[Piece]:
+        job = self.jobs[k]
         integer = np.dtype("<i8" if job.wide else "<i4")
         dtypes = [np.dtype("<f8"), integer, np.dtype("<u4"), self.head.dtype, np.dtype("<i8"), np.dtype("u1"), np.dtype("<u2")]
-        flags = self.flags[8 * here.start : 8 * here.stop]
         data = [job.bound.tobytes(), outliers, places, raw, np.array([job.grid.size], np.int64).tobytes(), flags, blocks]
         return [
             Piece(name, dtype, part, len(part) if isinstance(part, bytes) else 4 * part.numel())
