@@ -274,7 +274,7 @@ def main() -> None:
         ("Resource(4), 100 x 200 holds", 20_000, holds_here, holds_simpy),
     ):
         a, b, ratio = against(ours, theirs)
-        print(f"{name:<32} {count / a:12,.0f} /s   SimPy {count / b:10,.0f} /s   {ratio:5.2f}x   goal 2x")
+        print(f"{name:<32} {count / a:12,.0f} /s   SimPy {count / b:10,.0f} /s   {ratio:5.2f}x   goal 3x")
     small, wide = star(64), star(200)
     for name, count, goal, work in (
         ("ring", 2000, 10, lambda: ring(wide)),

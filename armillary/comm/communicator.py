@@ -322,14 +322,13 @@ class Communicator:
         recvdisplacements: Any = None,
     ) -> Buffer:
         """Do `alltoall` with blocks of the given lengths. If `recvcounts` is not given, the ranks exchange the counts first."""
-        mine = flat(send, "send")
+        mine = self._whole(send, "send")
         if recvcounts is None:
-            wanted = np.ascontiguousarray(sendcounts, np.int64)
-            if wanted.size != self.size:
-                raise InputError(f"alltoallv: found {wanted.size} counts; expected one for each of the {self.size} ranks")
-            recvcounts = self._shadow.alltoall(wanted).tolist()
+            if len(sendcounts) != self.size:
+                raise InputError(f"alltoallv: found {len(sendcounts)} counts; expected one for each of the {self.size} ranks")
+            recvcounts = self._their_counts(mine, sendcounts)
         if recv is None:
-            recv = made_like(send, (sum(recvcounts),))
+            recv = self._made_like(send, (sum(recvcounts),))
         return self._alltoall("alltoallv", mine, sendcounts, senddisplacements, recv, recvcounts, recvdisplacements)
 
     def alltoallw(self, send: Array, sendlayouts: Sequence[Any], recv: Array, recvlayouts: Sequence[Any]) -> Array:
@@ -560,6 +559,19 @@ class Communicator:
         if recv is None:
             recv = made_like(send)
         return mine, self._room(recv, mine, mine.size), recv
+
+    def _whole(self, buffer: Buffer, what: str) -> Any:
+        """Return a one-dimensional view of a contiguous buffer."""
+        return flat(buffer, what)
+
+    def _made_like(self, buffer: Buffer, shape: Any) -> Any:
+        """Return an uninitialised buffer of the same library and type."""
+        return made_like(buffer, shape)
+
+    def _their_counts(self, mine: Any, sendcounts: Any) -> list[int]:
+        """Return how many elements each rank sends to this one, if this one sends so many to each."""
+        found: list[int] = self._shadow.alltoall(np.ascontiguousarray(sendcounts, np.int64)).tolist()
+        return found
 
     def _room(self, recv: Buffer, mine: Array, size: int | None = None) -> Array:
         answer = flat(recv, "recv", writable=True)

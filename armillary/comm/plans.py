@@ -9,6 +9,8 @@ from armillary.comm.failures import CommError
 
 #: Begins the call and returns the function that ends it.
 Begin = Callable[[], Callable[[], Any]]
+STARTED = "the plan was started already; wait for it first"
+NOT_STARTED = "the plan was not started"
 
 
 class Plan:
@@ -28,13 +30,13 @@ class Plan:
     def start(self) -> Plan:
         """Begin the call. The buffers belong to the plan until `wait`."""
         if self._end is not None:
-            raise CommError("the plan was started already; wait for it first")
+            raise CommError(STARTED)
         self._end = self._begin()
         return self
 
     def wait(self) -> Any:
         """End the call that `start` began, and return what the call itself would return."""
         if self._end is None:
-            raise CommError("the plan was not started")
+            raise CommError(NOT_STARTED)
         end, self._end = self._end, None
         return end()

@@ -1,8 +1,10 @@
 """The event loop, which orders everything in simulated time by (time, priority, order of insertion).
 
-Entries for one time wait in one list, in the order of insertion, and a heap holds the times; this gives the same order as a heap of all
-entries, at a lower cost. Entries with a priority of their own wait in a second heap. Nothing reads the wall clock, and no decision depends
-on a hash or an address, so a program gives the same numbers every time.
+Entries for one time wait in one list, in the order of insertion, and the times are ordered apart from them; this gives the same order as
+a heap of all entries, at a lower cost. The earlier half of the times is sorted, and the next time is taken from its end. A time beyond
+that half is only appended to the later ones, which are sorted when the earlier half is used up; a time within it waits in a heap. Entries
+with a priority of their own wait in another heap. Nothing reads the wall clock, and no decision depends on a hash or an address, so a
+program gives the same numbers every time.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
 _STEP = 1 << 60
 #: The largest absolute value of a caller's priority.
 MOST_PRIORITY = 1000
+#: The number of far times that are not worth sorting, and how many times over their span lasts.
+_FEW, _SPANS = 64, 16
 #: The number of processes that the message of a deadlock names before it counts the rest.
 _SHOWN = 20
 
 
 #: A call and its arguments, or a process that sleeps.
 _Entry: TypeAlias = tuple[Callable[[Any], None], Any] | Process
-_FOREVER = math.inf
 
 
 class Handle:
@@ -91,10 +94,16 @@ class Simulation:
             from armillary.engine.timeline import Timeline
 
             self.timeline = Timeline()
-        #: The entries of this instant, in order; the later entries by time (one entry or a list); and the heap of those times.
+        #: The entries of this instant, in order; and the later entries by time (one entry or a list).
         self._ready: deque[_Entry] = deque()
         self._slots: dict[float, _Entry | list[_Entry]] = {}
-        self._times: list[float] = []
+        #: Their times: a sorted run with the earliest at its end, a heap of those that were added later but are due before the end of the
+        #: run, and the times beyond it, in no order. Times without entries may be among them.
+        self._run: list[float] = []
+        self._near: list[float] = []
+        self._far: list[float] = []
+        #: The last time of the sorted run; only `_sort` changes it.
+        self._horizon = -math.inf
         #: The entries with a priority, as a heap of (time, key, entry).
         self._special: list[tuple[float, int, _Entry]] = []
         self._next = itertools.count(1).__next__
@@ -147,7 +156,10 @@ class Simulation:
         slot = self._slots.get(time)
         if slot is None:
             self._slots[time] = entry
-            heappush(self._times, time)
+            if time > self._horizon:
+                self._far.append(time)
+            else:
+                heappush(self._near, time)
         elif slot.__class__ is list:
             slot.append(entry)
         else:
@@ -263,48 +275,58 @@ class Simulation:
                     process._greenlet.parent = hub
 
     def _loop(self) -> None:
-        ready, times, special = self._ready, self._times, self._special
+        try:
+            self._turn()
+        finally:
+            self.active = None
+
+    def _turn(self) -> None:
+        ready, run, near, special = self._ready, self._run, self._near, self._special
         slots: dict[float, Any] = self._slots
         take: Callable[[], Any] = ready.popleft
-        push, pop, forget = heappush, heappop, slots.pop
-        now = self.now
+        push, pop, next_time, place, forget, later = heappush, heappop, run.pop, slots.setdefault, slots.pop, self._far.append
+        sleeper, number, forever = GeneratorProcess, float, math.inf
+        now, horizon = self.now, self._horizon
         entry: Any
         while True:
             if special and special[0][0] <= now and (special[0][1] < 0 or not ready):
                 entry = pop(special)[2]
             elif ready:
                 entry = take()
-            elif times and not special and not self._dead:
-                # The usual case of `_advance`, inlined.
-                entry = forget(times[0], None)
-                if entry is None:
-                    pop(times)
-                    continue
-                self.now = now = pop(times)
-                if entry.__class__ is list:
-                    ready.extend(entry)
-                    continue
-            elif self._advance():
-                now = self.now
+            elif special or self._dead or not (run or near):
+                if not self._advance():
+                    return
+                now, horizon = self.now, self._horizon
                 continue
             else:
-                return
-            if entry.__class__ is tuple:
-                entry[0](entry[1])
+                # The usual case of `_advance`, inlined.
+                time = next_time() if run and not (near and near[0] < run[-1]) else pop(near)
+                entry = forget(time, None)
+                if entry is None:
+                    continue
+                self.now = now = time
+            kind = type(entry)
+            if kind is not sleeper:
+                self.active = None
+                if kind is tuple:
+                    entry[0](entry[1])
+                elif kind is list:
+                    ready.extend(entry)
+                else:
+                    entry._resume(entry._waits)
                 continue
-            # A process that slept. It is usually a generator that sleeps again, which is handled here without a call.
-            if (send := entry._send) is None:
-                entry._resume(entry._waits)
-                continue
+            # A generator that slept. It usually sleeps again, which is handled here without a call.
             self.active = entry
             try:
-                delay = send(None)
-                if delay.__class__ is float and now < (time := now + delay) < _FOREVER:
+                delay = entry._send(None)
+                if type(delay) is number and now < (time := now + delay) < forever:
                     entry._waits = time
-                    if (slot := slots.get(time)) is None:
-                        slots[time] = entry
-                        push(times, time)
-                    elif slot.__class__ is list:
+                    if (slot := place(time, entry)) is entry:
+                        if time > horizon:
+                            later(time)
+                        else:
+                            push(near, time)
+                    elif type(slot) is list:
                         slot.append(entry)
                     else:
                         slots[time] = [slot, entry]
@@ -314,21 +336,42 @@ class Simulation:
                 entry._ended(ended.value)
             except Exception as error:
                 entry._failed(error)
-            self.active = None
+
+    def _sort(self) -> None:
+        """Sorts the earlier half of the far times, when the near ones and the sorted run are used up.
+
+        A few times are a heap instead, for as long as their span lasts some times over; a time without entries marks its end.
+        """
+        far = self._far
+        if len(far) > _FEW:
+            far.sort(reverse=True)
+            half = len(far) // 2
+            self._run[:] = far[half:]
+            del far[half:]
+            self._horizon = self._run[0]
+        elif far:
+            last = max(far)
+            self._horizon = last + _SPANS * (last - self.now)
+            self._near[:] = [*far, self._horizon]
+            far.clear()
+            heapify(self._near)
 
     def _advance(self) -> bool:
         """Moves to the next time at which something happens; returns false if there is none. Cancelled entries do not advance time."""
-        special, times, slots = self._special, self._times, self._slots
+        special, run, near, slots = self._special, self._run, self._near, self._slots
         while True:
             if self._dead:
                 while special and _is_dead(special[0][2]):
                     heappop(special)
-            if special and not (times and times[0] <= special[0][0]):
+            if not run and not near:
+                self._sort()
+            first = min(run[-1] if run else math.inf, near[0] if near else math.inf)
+            if special and special[0][0] < first:
                 self.now = special[0][0]
                 return True
-            if not times:
+            if not run and not near:
                 return False
-            time = heappop(times)
+            time = run.pop() if run and run[-1] == first else heappop(near)
             entries = _listed(slots.pop(time, []))
             if self._dead:
                 alive = [entry for entry in entries if not _is_dead(entry)]
@@ -355,13 +398,13 @@ class Simulation:
         if self._ready:
             return self.now
         self._throw_out()
-        return min(self._times[0] if self._times else math.inf, self._special[0][0] if self._special else math.inf)
+        return min(min(self._slots, default=math.inf), self._special[0][0] if self._special else math.inf)
 
     def close(self) -> None:
         """Ends every process that is alive, newest first, and discards all entries; the simulation cannot be used afterwards."""
         for process in reversed(list(self._processes)):
             process.kill()
-        for waiting in (self._ready, self._slots, self._times, self._special):
+        for waiting in (self._ready, self._slots, self._run, self._near, self._far, self._special):
             waiting.clear()
         self._dead = 0
 
@@ -372,7 +415,7 @@ class Simulation:
             return
         left = _listed(self._slots[time])
         left.remove(process)
-        # The time stays in the heap; a time without entries is skipped.
+        # The time stays where it is; a time without entries is skipped.
         if left:
             self._slots[time] = left
         else:
@@ -391,9 +434,10 @@ class Simulation:
                 self._slots[time] = alive
             else:
                 del self._slots[time]
-        self._times[:] = self._slots
+        for times in (self._run, self._near, self._far):
+            times[:] = [time for time in times if time in self._slots]
         self._special[:] = [x for x in self._special if not _is_dead(x[2])]
-        heapify(self._times)
+        heapify(self._near)
         heapify(self._special)
         self._dead = 0
         self._bearable = max(64, sum(len(_listed(slot)) for slot in self._slots.values()) + len(self._special))

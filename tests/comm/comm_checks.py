@@ -156,6 +156,65 @@ def truncated(comm):
         assert room[5:].tolist() == [7] * 5
 
 
+def repeated(comm):
+    """The same buffers many times with one rank and tag, which backends prepare and expect, and then everything that was not expected."""
+    other = comm.rank ^ 1
+    if other >= comm.size:
+        return None
+    data, room, few, small = np.zeros(5000), np.zeros(5000), np.zeros(10), np.zeros(10)
+    seen = []
+
+    def swap(out, into, tag=1):
+        if comm.rank < other:
+            comm.send(out, other, tag)
+        try:
+            status = comm.recv(into, other, tag)
+        finally:
+            if comm.rank > other:
+                comm.send(out, other, tag)
+        seen.append((status.source, status.tag, status.nbytes))
+        return status
+
+    def equal(turns):
+        for turn in range(turns):
+            data[:] = 10 * turn + comm.rank
+            swap(data, room)
+            assert (room == 10 * turn + other).all()
+
+    equal(6)
+    # A shorter message fills the beginning of a buffer for which a long one was expected.
+    for turn in range(3):
+        few[:] = 100 + turn + comm.rank
+        swap(few, room)
+        assert (room[:10] == 100 + turn + other).all()
+        assert (room[10:] == 50 + other).all()
+    equal(5)
+    # A message of the same length with another tag arrives first.
+    sends = [comm.isend(np.full(5000, tag + comm.rank, float), other, tag) for tag in (2, 1)]
+    for tag in (1, 2):
+        comm.recv(room, other, tag)
+        assert (room == tag + other).all()
+    comm.waitall(sends)
+    equal(4)
+    kept = swap(data, room)
+    for _ in range(3):
+        with pytest.raises(Truncated) as caught:
+            swap(data, small)
+        assert caught.value.capacity == 80
+    assert (kept.source, kept.tag, kept.nbytes) == (other, 1, 40000)
+    room.flags.writeable = False
+    refuses(comm.recv, room, other, 1)
+    room.flags.writeable = True
+    equal(4)
+    # Arrays that die, whose place in memory others take.
+    for turn in range(20):
+        own, got = np.full(5, turn + comm.rank, np.int64), np.zeros(5, np.int64)
+        for _ in range(turn % 4):
+            swap(own, got)
+            assert got.tolist() == [turn + other] * 5
+    return seen
+
+
 def requests(comm):
     if comm.size == 1:
         return
@@ -631,8 +690,9 @@ def bad_arguments(comm):
 
 
 CHECKS = [
-    awkward_messages, self_messages, nobody, messages_do_not_overtake, wildcards, truncated, requests, batches, reductions, matrices_in_rank_order,
-    every_algorithm, gathers, unequal_exchange, layouts, groups_of_ranks, boxes, graphs, trees, plans, windows, coordinated, counted, bad_arguments,
+    awkward_messages, self_messages, nobody, messages_do_not_overtake, wildcards, truncated, repeated, requests, batches, reductions,
+    matrices_in_rank_order, every_algorithm, gathers, unequal_exchange, layouts, groups_of_ranks, boxes, graphs, trees, plans, windows,
+    coordinated, counted, bad_arguments,
 ]  # fmt: skip
 
 

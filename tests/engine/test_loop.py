@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import heapq
+import itertools
 import math
 import os
+import random
 import subprocess
 import sys
 import weakref
@@ -75,6 +78,71 @@ def test_order_is_that_of_a_sorted_list(calls):
         for delay, priority in children:
             waiting.append((now + delay * 0.5, priority, next(numbers), ()))
     assert ours == theirs
+
+
+@pytest.mark.parametrize("spread", ["ties", "even", "exponential", "far"])
+@pytest.mark.parametrize("count", [1, 5, 63, 64, 65, 130, 700])
+def test_sleepers_and_timers_come_in_the_order_of_one_heap(count, spread):
+    """The loop sorts some times and keeps others in a heap; a plain heap of (time, insertion) knows nothing of that."""
+    draws = {
+        "ties": lambda rng: rng.randrange(0, 4) * 0.5,
+        "even": lambda rng: 1.0 + rng.randrange(0, 1000) * 1e-3,
+        "exponential": lambda rng: rng.expovariate(1.0),
+        "far": lambda rng: rng.choice([1e-9, 1e-3, 1.0, 1e6]) * rng.random(),
+    }
+    draw = draws[spread]
+
+    def happens(at, sleep):
+        """Let `count` sleepers wake 12 times each; every third sets a timer on waking, and every sixth takes it back again."""
+        seen, left = [], [12] * count
+        rngs = [random.Random(1000 * count + i) for i in range(count)]
+
+        def wake(i):
+            seen.append((at(), i))
+            if i % 3 == 0:
+                sleep(draw(rngs[i]), seen.append, ("timer", i), cancelled=i % 6 == 0)
+            left[i] -= 1
+            return draw(rngs[i]) if left[i] else None
+
+        return seen, wake
+
+    heap, order, now = [], itertools.count(), 0.0
+
+    def later(delay, call, argument, cancelled=False):
+        if not cancelled:
+            heapq.heappush(heap, (now + delay, next(order), call, argument))
+
+    expected, expected_wake = happens(lambda: now, later)
+
+    def turn(i):
+        delay = expected_wake(i)
+        if delay is not None:
+            later(delay, turn, i)
+
+    for i in range(count):
+        later(0.0, turn, i)
+    while heap:
+        now, _, call, argument = heapq.heappop(heap)
+        call(argument)
+
+    sim = Simulation()
+
+    def timer(delay, call, argument, cancelled=False):
+        handle = sim.after(delay, call, argument)
+        if cancelled:
+            handle.cancel()
+
+    seen, wake = happens(lambda: sim.now, timer)
+
+    def sleeper(i):
+        while (delay := wake(i)) is not None:
+            yield delay
+
+    for i in range(count):
+        sim.process(sleeper(i))
+    sim.run()
+    assert seen == expected
+    assert sim.now == now
 
 
 @pytest.mark.parametrize("count", [200_000, pytest.param(2_000_000, marks=pytest.mark.slow)])

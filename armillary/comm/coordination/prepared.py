@@ -227,11 +227,21 @@ class PreparedTransfers(Transfers):
         Each function prepares a call, or returns None where the communicator's own call has to be made. With `in_rank_order` reductions
         combine in the order of the ranks anyway, so that `order="rank"` is no reason for the communicator's own call.
         """
-        # The three calls below end with the same lines, because a function for them would cost as much as a small reduction's overhead.
         comm, tally, wait, begun = self.comm, self.comm._tally, self.wait, self._begun
         general_allreduce, general_allgatherv, general_broadcast = super().allreduce, super().allgatherv, super().broadcast
         reductions, gathers, broadcasts = Remembered(), Remembered(), Remembered()
         alone = comm.size == 1
+
+        def perform(known: Call, given: Any) -> Any:
+            if begun:
+                wait()
+            counters = tally.now
+            counters.calls += 1
+            counters.collectives += 1
+            counters.bytes += known.nbytes
+            native = known.perform
+            native()
+            return given if known.answer is None else known.answer
 
         def allreduce(send: Any, recv: Any = None, op: Op = SUM, order: str | None = None) -> Any:
             if order is not None and not (comm._ordered(order) and in_rank_order):
@@ -246,15 +256,7 @@ class PreparedTransfers(Transfers):
                 known.op = op
                 if recv is not None:
                     reductions.keep((id(send), id(recv), op.name), (send, recv), known)
-            if begun:
-                wait()
-            counters = tally.now
-            counters.calls += 1
-            counters.collectives += 1
-            counters.bytes += known.nbytes
-            perform = known.perform
-            perform()
-            return recv if known.answer is None else known.answer
+            return perform(known, recv)
 
         def allgatherv(send: Any, recv: Any = None, counts: Any = None, displacements: Any = None) -> Any:
             known = gathers.get((id(send), id(recv)))
@@ -268,15 +270,7 @@ class PreparedTransfers(Transfers):
                 # Lists may change under the same identity, so calls with them are not remembered.
                 if recv is not None and type(counts) is tuple and type(displacements) in (tuple, type(None)):
                     gathers.keep((id(send), id(recv)), (send, recv), known)
-            if begun:
-                wait()
-            counters = tally.now
-            counters.calls += 1
-            counters.collectives += 1
-            counters.bytes += known.nbytes
-            perform = known.perform
-            perform()
-            return recv if known.answer is None else known.answer
+            return perform(known, recv)
 
         def broadcast(buf: Buffer, root: int = 0) -> Buffer:
             known = broadcasts.get((id(buf), root))
@@ -288,15 +282,7 @@ class PreparedTransfers(Transfers):
                 if alone or comm.rank != root:
                     known.nbytes = 0
                 broadcasts.keep((id(buf), root), (buf,), known)
-            if begun:
-                wait()
-            counters = tally.now
-            counters.calls += 1
-            counters.collectives += 1
-            counters.bytes += known.nbytes
-            perform = known.perform
-            perform()
-            return buf
+            return perform(known, buf)
 
         self.__dict__.update(allreduce=allreduce, allgatherv=allgatherv)
         if broadcasting is not None:

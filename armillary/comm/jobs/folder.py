@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import socket
@@ -71,8 +72,11 @@ def answer(comm: Communicator, value: Any) -> bytes:
 def ran(answers: Sequence[bytes]) -> Ran:
     """Decode the answers of all ranks."""
     told = [load(data) for data in answers]
-    counters = [{name: Counters(*numbers) for name, numbers in one["counters"].items()} for one in told]
-    return Ran([one["value"] for one in told], counters, [])
+    try:
+        counters = [{name: Counters(*numbers) for name, numbers in one["counters"].items()} for one in told]
+        return Ran([one["value"] for one in told], counters, [])
+    except (TypeError, KeyError, AttributeError) as error:
+        raise CommError(f"the answer of a rank is damaged ({type(error).__name__}: {one_line(str(error))})") from error
 
 
 def leave(folder: Path, name: str, data: bytes) -> None:
@@ -94,15 +98,24 @@ def collect(folder: Path, ranks: int, how_ended: Callable[[list[int]], tuple[int
     The error names the first failure that a rank wrote down. If ranks are missing without one, `how_ended(missing)` gives the rank that
     ended first and how it ended.
     """
-    failures = sorted(folder.glob("failed.*"), key=lambda file: json.loads(file.read_text())["at"])
+    failures = sorted(((_failure(file), file) for file in folder.glob("failed.*")), key=lambda one: (one[0]["at"], one[1].name))
     if failures:
-        told = json.loads(failures[0].read_text())
-        raise RankFailed(int(failures[0].suffix[1:]), CommError(told["error"]), told["trace"])
+        told, file = failures[0]
+        raise RankFailed(int(file.suffix[1:]), CommError(told["error"]), told["trace"])
     missing = [rank for rank in range(ranks) if not answered(folder, rank)]
     if missing:
         rank, how = how_ended(missing)
         raise RankFailed(rank, CommError(how))
     return ran([(folder / f"value.{rank}").read_bytes() for rank in range(ranks)])
+
+
+def _failure(file: Path) -> dict[str, Any]:
+    """Return what a rank wrote down about its failure."""
+    try:
+        said = json.loads(file.read_text())
+        return {"error": str(said["error"]), "trace": str(said["trace"]), "at": float(said["at"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {"error": "it failed, and what it wrote down about that cannot be read", "trace": "", "at": math.inf}
 
 
 def answered(folder: Path, rank: int) -> bool:
@@ -129,9 +142,9 @@ def process(folder: Path, rank: int) -> int | None:
     """Return the process id of a rank if it is known and on this host, else None."""
     try:
         host, pid = json.loads((folder / f"pid.{rank}").read_text())
-    except (OSError, ValueError):
+        return int(pid) if host == socket.gethostname() else None
+    except (OSError, ValueError, TypeError):
         return None
-    return int(pid) if host == socket.gethostname() else None
 
 
 def alive(pid: int) -> bool:

@@ -1,13 +1,11 @@
 """The communicator over MPI, through mpi4py's buffer calls.
 
-A blocking send or receive here is one Python call around the native one. What a correct call does not need, such as checks of the
-arguments, is done after the library has refused a call. Operations and types that MPI lacks, reductions in rank order and algorithms
-chosen by name run over messages, on a duplicate of the communicator.
+Blocking sends and receives stand in `blocking`. Operations and types that MPI lacks, reductions in rank order and algorithms chosen by
+name run over messages, on a duplicate of the communicator.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +18,7 @@ from armillary.comm.counters import Tally
 from armillary.comm.messages.buffers import Array, Buffer, Parts, described, flat, incoming, outgoing
 from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG, PROC_NULL, Status, check_rank, check_tag
 from armillary.comm.messages.requests import Done, Request
+from armillary.comm.mpi.blocking import MessagePlan, receiver, sender
 from armillary.comm.mpi.datatypes import OPS, by_layout, datatype, parts, reduces, spec
 from armillary.comm.mpi.requests import MpiRequest, MpiStatus, explain, starter
 from armillary.comm.plans import Plan
@@ -45,7 +44,7 @@ class MpiRanks(Communicator):
         self.native = native
         #: By (dims, periodic): whether the library exchanges correctly on boxes with short periodic axes. Duplicates share it.
         self._right_boxes: dict[Any, bool] = {}
-        self.__dict__.update(send=_sender(self, native.Send), recv=_receiver(self, native.Recv))
+        self.__dict__.update(send=sender(self, native), recv=receiver(self, native))
 
     # Messages
 
@@ -189,13 +188,7 @@ class MpiRanks(Communicator):
         memory, nbytes = self._outgoing(buf) if sends else self._incoming(buf)
         make = self.native.Send_init if sends else self.native.Recv_init
         request = make(memory, _SOURCE.get(rank, rank), MPI.ANY_TAG if tag == ANY_TAG else tag)
-
-        def begin() -> Callable[[], Any]:
-            self._count_message(rank if sends else PROC_NULL, nbytes)
-            request.Start()
-            return MpiRequest(request, memory, nbytes).wait
-
-        return Plan(begin)
+        return MessagePlan(self, request, memory, nbytes, rank if sends else None)
 
     def _collective_plan(self, call: str, native: str, args: tuple[Any, ...]) -> Plan | None:
         """Return the plan of a native collective call, or None if MPI lacks the operation or the type."""
@@ -251,6 +244,7 @@ class MpiRanks(Communicator):
         from armillary.comm.mpi.window import MpiWindow
 
         return MpiWindow(self, nbytes, dtype)
+
     def _neighbours(self, around: Neighbourhood) -> Any:
         from armillary.comm.mpi.neighbours import native_neighbours
 
@@ -269,53 +263,3 @@ def ranks_of(native: Any, seed: int = 0) -> MpiRanks:
     order: dict[bytes, int] = {}
     nodes = [order.setdefault(host.tobytes(), len(order)) for host in hosts]
     return MpiRanks(native, nodes, Tally(), seed)
-
-
-def _sender(comm: MpiRanks, native: Any) -> Callable[..., None]:
-    """Return the blocking send as a function of its own, because every attribute lookup on the way to the native call costs time.
-
-    It counts after the native call, while the message is on its way.
-    """
-    tally, own, other, ndarray = comm._tally, comm.rank, comm.isend, np.ndarray
-
-    def send(buf: Buffer, dest: int, tag: int = 0) -> None:
-        if dest >= 0 <= tag <= 32767 and buf.__class__ is ndarray:
-            try:
-                native(buf, dest, tag)
-            except Exception as error:
-                comm._refused(error, buf, dest, tag)
-            counters = tally.now
-            counters.calls += 1
-            if dest != own:
-                counters.messages += 1
-                counters.bytes += buf.nbytes
-        else:
-            other(buf, dest, tag).wait()
-
-    return send
-
-
-def _receiver(comm: MpiRanks, native: Any) -> Callable[..., Any]:
-    """Return the blocking receive as a function of its own. It counts before the native call, which has to wait anyway.
-
-    It fills a status again that nobody kept, so that a call makes no object: making and freeing one took longer than everything else.
-    """
-    tally, other, new_status, ndarray, references = comm._tally, comm.irecv, MpiStatus, np.ndarray, sys.getrefcount
-    status = new_status()
-
-    def recv(buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Any:
-        nonlocal status
-        if source >= 0 <= tag <= 32767 and buf.__class__ is ndarray:
-            tally.now.calls += 1
-            filled = status
-            # It has three references here: from this closure, from `filled`, and from the argument of getrefcount.
-            if references(filled) > 3:
-                filled = status = new_status()
-            try:
-                native(buf, source, tag, filled)
-            except Exception as error:
-                comm._refused(error, buf, source, tag, filled)
-            return filled
-        return other(buf, source, tag).wait()
-
-    return recv

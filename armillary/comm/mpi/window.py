@@ -108,5 +108,6 @@ class MpiWindow(Window):
     def _place(self, array: Array, start: int) -> tuple[int, int, Any]:
         return (start, array.size, spec(array)[2])
 
+
 def _array(memory: Any, dtype: Any, count: int) -> Array:
     return np.frombuffer(memory, dtype, count)

@@ -59,23 +59,43 @@ class GlooRanks(Communicator):
         return self._post.send(self._context, self.rank, self._members[dest], tag, data)
 
     def irecv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        return self._receive(buf, source, tag, postman=True)
+
+    def send(self, buf: Buffer, dest: int, tag: int = 0) -> None:
+        post, place = self._post, self._members[dest] if 0 <= dest < self.size else -1
+        if place in (-1, post.place):
+            self.isend(buf, dest, tag).wait()
+            return
+        check_tag(tag)
+        data = outgoing(buf)
+        self._count_message(dest, data.nbytes)
+        post.send_now(self._context, self.rank, place, tag, data)
+
+    def recv(self, buf: Buffer, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
+        return self._receive(buf, source, tag, postman=False).wait()
+
+    def _receive(self, buf: Buffer, source: int, tag: int, postman: bool) -> Request:
         check_tag(tag, wild=True)
         check_rank(source, self.size, "source", wild=True)
         data, after = incoming(buf)
         self._tally.now.calls += 1
         if source == PROC_NULL:
             return Done()
-        return self._post.receive(self._context, source, tag, data, after)
+        return self._post.receive(self._context, source, tag, data, after, self._place(source), postman)
+
+    def _place(self, source: int) -> int:
+        """Return the place of a rank in the group of the post; -1 for any rank."""
+        return self._members[source] if source >= 0 else -1
 
     def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status:
         check_tag(tag, wild=True)
         check_rank(source, self.size, "source", wild=True)
-        return self._post.until_peek(self._context, source, tag)
+        return self._post.until_peek(self._context, source, tag, self._place(source))
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
         check_tag(tag, wild=True)
         check_rank(source, self.size, "source", wild=True)
-        return self._post.peek(self._context, source, tag)
+        return self._post.peek(self._context, source, tag, self._place(source))
 
     # Collective calls
 

@@ -304,26 +304,18 @@ class DeviceRanks(Communicator):
         counts = [mine.numel() // self.size] * self.size
         return self._alltoall("alltoall", mine, counts, None, recv, counts, None)
 
-    def alltoallv(
-        self,
-        send: Any,
-        sendcounts: Any,
-        recv: Any = None,
-        recvcounts: Any = None,
-        senddisplacements: Any = None,
-        recvdisplacements: Any = None,
-    ) -> Any:
-        mine = self._tensor(send, "send")
-        if recvcounts is None:
-            wanted = torch.tensor([int(n) for n in sendcounts], dtype=torch.int64, device=mine.device)
-            if wanted.numel() != self.size:
-                raise InputError(f"alltoallv: found {wanted.numel()} counts; expected one for each of the {self.size} ranks")
-            theirs = torch.empty_like(wanted)
-            self._exchange_blocks(list(wanted.view(-1, 1)), list(theirs.view(-1, 1)))
-            recvcounts = theirs.tolist()
-        if recv is None:
-            recv = _made_like(send, (sum(recvcounts),))
-        return self._alltoall("alltoallv", mine, sendcounts, senddisplacements, recv, recvcounts, recvdisplacements)
+    def _whole(self, buffer: Any, what: str) -> Any:
+        return self._tensor(buffer, what)
+
+    def _made_like(self, buffer: Any, shape: Any) -> Any:
+        return _made_like(buffer, shape)
+
+    def _their_counts(self, mine: Any, sendcounts: Any) -> list[int]:
+        wanted = torch.tensor([int(n) for n in sendcounts], dtype=torch.int64, device=mine.device)
+        theirs = torch.empty_like(wanted)
+        self._exchange_blocks(list(wanted.view(-1, 1)), list(theirs.view(-1, 1)))
+        found: list[int] = theirs.tolist()
+        return found
 
     def alltoallw(self, send: Any, sendlayouts: Sequence[Any], recv: Any, recvlayouts: Sequence[Any]) -> Any:
         raise InputError("alltoallw: found layouts; expected contiguous arrays, because NCCL has no derived types")

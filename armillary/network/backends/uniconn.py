@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from armillary.arena import Claim, Kind, Level
+from armillary.arena import Claim, Gain, Kind, Level
 from armillary.network.backends.twin import Twin
 
 
@@ -38,6 +38,11 @@ class Uniconn(Twin):
             "overhead", by=Level(at_most=3.0), on=(Kind("messages", "long", "mpi"), Kind("messages", "long", "threads")),
             honest=(None, 3.0), why="negligible is read as no more than what the paper allows Jacobi",
             says="negligible over the native library for messages of 64 KiB and more",
+        ),
+        Claim(
+            "time", over="torch-distributed", by=Gain(ratio=(1.0, None)), on=Kind("messages", "mpi"),
+            why="a rival of ours: what people use today for portable code, over Gloo in the same MPI job",
+            says="no slower than torch.distributed with Gloo for messages and reductions over MPI", source="ours",
         ),
         Claim("overhead", by=Level(at_most=3.0), on=Kind("jacobi", "nccl"), says="under 3 % over NCCL for Jacobi"),
         Claim("overhead", by=Level(at_most=2.0), on=Kind("cg", "nccl"), says="under 2 % over NCCL for conjugate gradients"),
