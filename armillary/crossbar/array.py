@@ -13,10 +13,34 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.kernels import kernel
 
 from .cells import Array, Device, program
 from .cells import device as find_device
 from .prices import Bill, Prices
+
+#: The number of ranges that are compared for a correction array.
+_RANGES = 64
+
+
+def _products(driven: Array, held: Array) -> Array:
+    """The currents of all columns: tiles × rows times tiles × rows × columns, summed over the rows.
+
+    A BLAS would add in an order that depends on the processor, and simulated values must have the same bits everywhere.
+    """
+    out = np.zeros((held.shape[0], held.shape[2]))
+    _add_products(driven, held, out)
+    return out
+
+
+@kernel
+def _add_products(driven: Array, held: Array, out: Array) -> None:
+    for tile in range(held.shape[0]):
+        for row in range(held.shape[1]):
+            voltage = driven[tile, row]
+            if voltage != 0.0:
+                for column in range(held.shape[2]):
+                    out[tile, column] += voltage * held[tile, row, column]
 
 
 @dataclass(frozen=True)
@@ -139,15 +163,36 @@ class Crossbar:
         scale = 1.0
         for number in range(self.correct + 1):
             if number:
-                size = self._largest(float(np.abs(missing).max(initial=0.0)))
+                size = self._correction_range(missing, last=number == self.correct)
                 if size == 0.0:
                     break
                 missing, scale = missing / size, scale * size
-            layer = self._layer(missing, scale, number)
+            layer = self._layer(np.clip(missing, -1.0, 1.0), scale, number)
             layers.append(layer)
             missing = missing - layer.held
         self._calibrate(layers)
         return layers
+
+    def _correction_range(self, missing: Array, last: bool) -> float:
+        """The error that a further array holds at full scale, in units of the full scale of the array before it.
+
+        How close a cell comes to its target is a share of the full scale, so a small range is better; but an error beyond the range is
+        corrected only up to it. A range s leaves an expected square error of s²·Σe² + Σ max(|e| − s, 0)², because the errors e show what
+        writing leaves of a full scale of one, and the last array takes the s for which that is least. The largest error, which the worst
+        of tens of thousands of cells decides, is the range of an array that another one corrects.
+        """
+        sizes = np.abs(missing[missing != 0])
+        largest = self._largest(float(sizes.max(initial=0.0)))
+        if largest == 0.0 or not last:
+            return largest
+        ranges = largest * np.arange(1, _RANGES + 1) / _RANGES
+        beyond = [float((np.maximum(sizes - s, 0.0) ** 2).sum()) for s in ranges]
+        square, *sums = self._total(np.array([float((sizes**2).sum()), *beyond]))
+        return float(ranges[int(np.argmin(square * ranges**2 + np.array(sums)))])
+
+    def _total(self, values: Array) -> Array:
+        """The sums of numbers over all ranks."""
+        return values if self._comm is None else np.asarray(self._comm.allreduce(values, order="rank"))
 
     def _layer(self, wanted: Array, scale: float, number: int) -> _Layer:
         kind = self._kind
@@ -179,7 +224,8 @@ class Crossbar:
         # The voltages are full and of either sign, because the largest current of a sparse column must not be clipped.
         inputs = self._stream(2).choice([-1.0, 1.0], (16, self.tile))
         for layer in layers:
-            found = float(np.quantile(np.abs(inputs @ layer.held), self.converters.quantile)) if layer.held.size else 0.0
+            currents = [np.abs(_products(np.broadcast_to(given, layer.held.shape[:2]).copy(), layer.held)) for given in inputs]
+            found = float(np.quantile(np.array(currents), self.converters.quantile)) if layer.held.size else 0.0
             layer.full = self._largest(found) or 1.0
 
     # Reading
@@ -221,7 +267,7 @@ class Crossbar:
         driven = np.array([pieces[own[index][1]] for index in live]).reshape(-1, self.tile)
         for layer in self._layers:
             part = layer if len(live) == len(own) else layer.of(live)
-            current = (driven[:, None, :] @ part.held)[:, 0, :]
+            current = _products(driven, part.held)
             current += self._noise(driven, part)
             current = self._converted(current, layer.full)
             for index, output in zip(live, current):
@@ -235,7 +281,7 @@ class Crossbar:
         if self.exact_noise:
             # Both cells of a pair get the same share of the total, because their conductances are not stored separately.
             cells = np.sqrt(layer.total[:, None, :] / self.tile) * self._rng.normal(size=layer.held.shape)
-            return kind.read_noise * (driven[:, None, :] @ cells)[:, 0, :]
+            return kind.read_noise * _products(driven, cells)
         power = (driven**2).mean(axis=1, keepdims=True)
         return kind.read_noise * np.sqrt(power * layer.total) * self._rng.normal(size=layer.total.shape)
 

@@ -9,12 +9,14 @@ curve is our interpretation of its nonlinearity label.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.kernels import kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -108,24 +110,28 @@ def program(kind: Device, wanted: Array, rng: np.random.Generator, verify: int =
         target = np.clip(wanted, low, high)
     held = np.full(wanted.shape, low)
     up, down = np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, np.int64)
-    spread = 1.0 + kind.cell_noise * rng.normal(size=wanted.shape) if kind.cell_noise else 1.0
+    spread: Array = np.ones(wanted.shape)
+    if kind.cell_noise:
+        spread = 1.0 + kind.cell_noise * np.asarray(rng.normal(size=wanted.shape))
     undone = (kind.cycle_noise * (kind.levels - 1)) ** 2 / 2
     for _ in range(verify + 1):
         missing = (target - held) / step
         pulses = np.rint(np.sign(missing) * np.maximum(np.abs(missing) - undone, 0.0))
         if kind.cycle_noise == 0.0 and kind.curve_up == 0.0 and kind.curve_down == 0.0:
-            rising, falling = np.maximum(pulses, 0), np.maximum(-pulses, 0)
-            return Programmed(target, up + rising.astype(np.int64), down + falling.astype(np.int64))
+            return Programmed(target, up + np.maximum(pulses, 0).astype(np.int64), down + np.maximum(-pulses, 0).astype(np.int64))
         moving = pulses != 0
         if not moving.any():
             break
         up += np.maximum(pulses, 0).astype(np.int64)
         down += np.maximum(-pulses, 0).astype(np.int64)
-        moved = np.where(
-            pulses > 0, _pushed(kind, held, pulses, kind.curve_up * spread), _pulled(kind, held, -pulses, -kind.curve_down * spread)
-        )
-        noise = kind.cycle_noise * (high - low) * np.sqrt(np.abs(pulses)) * rng.normal(size=wanted.shape)
-        held = np.where(moving, np.clip(moved + noise, low, high), held)
+        drawn = np.asarray(rng.normal(size=wanted.shape))[moving]
+        noise = kind.cycle_noise * (high - low) * np.sqrt(np.abs(pulses[moving])) * drawn
+        # Few cells move after the first pulses, and only those are computed.
+        rising, falling = pulses > 0, pulses < 0
+        moved = held.copy()
+        moved[rising] = _pushed(kind, held[rising], pulses[rising], kind.curve_up * spread[rising])
+        moved[falling] = _pulled(kind, held[falling], -pulses[falling], -kind.curve_down * spread[falling])
+        held[moving] = np.clip(moved[moving] + noise, low, high)
     return Programmed(held, up, down)
 
 
@@ -145,9 +151,19 @@ def _further(share: Array, more: Array, curve: Any) -> Array:
     """The position that `more` of all pulses reach from a given position, on the curve (1 − e^(−νp)) / (1 − e^(−ν)), which is straight for
     ν = 0.
     """
-    curve = np.broadcast_to(np.asarray(curve, np.float64), share.shape)
-    bent = np.abs(curve) > 1e-9
-    whole = -np.expm1(-np.where(bent, curve, 1.0))
-    place = -np.log1p(-np.minimum(share * whole, 1 - 1e-15)) / np.where(bent, curve, 1.0)
-    reached = -np.expm1(-np.where(bent, curve, 1.0) * np.minimum(np.where(bent, place, share) + more, 1.0)) / whole
-    return np.where(bent, reached, np.minimum(share + more, 1.0))
+    reached = np.empty(share.shape)
+    curves = np.ascontiguousarray(np.broadcast_to(np.asarray(curve, np.float64), share.shape))
+    _along(share.reshape(-1), more.reshape(-1), curves.reshape(-1), reached.reshape(-1))
+    return reached
+
+
+@kernel
+def _along(share: Array, more: Array, curve: Array, reached: Array) -> None:
+    # A loop, because NumPy's vector functions have other last bits on other processors.
+    for i in range(share.shape[0]):
+        if abs(curve[i]) > 1e-9:
+            whole = -math.expm1(-curve[i])
+            place = -math.log1p(-min(share[i] * whole, 1 - 1e-15)) / curve[i]
+            reached[i] = -math.expm1(-curve[i] * min(place + more[i], 1.0)) / whole
+        else:
+            reached[i] = min(share[i] + more[i], 1.0)

@@ -5,8 +5,9 @@ Applegate, Díaz, Hinder, Lu, Lubin, O'Donoghue, Schudy: Practical large-scale l
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,9 +15,12 @@ from armillary.parameters import parameter
 
 from .first_order import steps
 from .first_order.scaled import scaled, sides
+from .first_order.sums import length
+from .presolving.reduction import CHOICES
+from .presolving.through import Check, solved_through_presolve
 from .program import kkt
-from .program.method import Method
-from .program.problem import LinearProgram, Solution, Status
+from .program.method import PRESOLVE, Method
+from .program.problem import Array, LinearProgram, Solution, Status
 
 LOOK = 64
 _SUFFICIENT, _NECESSARY, _LONG = 0.2, 0.8, 0.36
@@ -29,8 +33,18 @@ class PdlpAverage(Method):
     tolerance: float = parameter(1e-6, "relative residuals and gap at which the method stops", range=(1e-12, 0.1))
     most: int = parameter(1_000_000, "the largest number of iterations", range=(1, None))
     ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
+    presolve: str = parameter("auto", PRESOLVE, choices=CHOICES)
 
     def solve(self, lp: LinearProgram) -> Solution:
+        start = time.perf_counter()
+        quick = self.without_rows_or_columns(lp)
+        if quick is not None:
+            return quick
+        found = solved_through_presolve(lp, self.presolve, self.tolerance, self.most, self._by_steps)
+        return replace(found, seconds=time.perf_counter() - start)
+
+    def _by_steps(self, lp: LinearProgram, near: tuple[Array, Array] | None, most: int, check: Check | None) -> Solution:
+        """Takes steps on this very program until it is solved, or until `check` says that it is of no use to go on."""
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
         if quick is not None:
@@ -38,9 +52,12 @@ class PdlpAverage(Method):
         p = scaled(lp, norms=False)
         a, t = p.matrix, p.transposed
         m, n = a.shape
-        x, y = np.clip(np.zeros(n), p.lower, p.upper), np.zeros(m)
+        x, y = np.zeros(n), np.zeros(m)
+        if near is not None:
+            x, y = p.inside(*near)
+        x = np.clip(x, p.lower, p.upper)
         eta = 1.0 / float(np.abs(a.data).max(initial=0.0) or 1.0)
-        cost, right = float(np.linalg.norm(p.cost)), float(np.linalg.norm(sides(p.row_lower, p.row_upper)))
+        cost, right = length(p.cost), length(sides(p.row_lower, p.row_upper))
         omega = cost / right if min(cost, right) > 1e-10 else 1.0
         sx, sy, weight, tries, total, since = np.zeros(n), np.zeros(m), 0.0, 0, 0, 0
         xt, yt, grad = np.empty(n), np.empty(m), t @ y
@@ -48,10 +65,10 @@ class PdlpAverage(Method):
         history: list[tuple[float, float, float, float]] = []
         status: Status = "limit"
         ray = None
-        while total < self.most:
+        while total < most:
             old = x.copy(), y.copy()
             eta, weight, tries = steps.adaptive(
-                LOOK, tries, eta, omega, x, y, sx, sy, weight, xt, yt, a.data, a.indices, a.indptr, t.data, t.indices, t.indptr, p.cost,
+                LOOK, tries, eta, omega, x, y, sx, sy, weight, xt, yt, *steps.unsigned(a), *steps.unsigned(t), p.cost,
                 p.row_lower, p.row_upper, p.lower, p.upper, grad,
             )  # fmt: skip
             total, since = total + LOOK, since + LOOK
@@ -61,8 +78,10 @@ class PdlpAverage(Method):
             which = int(found[1].worst < found[0].worst)
             error = found[which]
             history.append((total, error.primal, error.dual, error.gap))
-            if error.worst <= self.tolerance:
+            if check is None and error.worst <= self.tolerance:
                 status = "optimal"
+                break
+            if check is not None and check.ends(error.worst, total, lambda point=points[which]: point):  # type: ignore[misc]
                 break
             move = p.original(x - old[0], y - old[1])
             rays = [d for d in (points[1][1], move[1]) if kkt.proves_infeasible(lp, d, self.ray_tolerance)]
@@ -75,9 +94,9 @@ class PdlpAverage(Method):
             grows = error.worst <= _NECESSARY * at_restart and error.worst > before
             if error.worst <= _SUFFICIENT * at_restart or grows or since >= _LONG * total:
                 x, y = candidates[which][0].copy(), candidates[which][1].copy()
-                moved_x, moved_y = (float(np.linalg.norm(now - then)) for now, then in zip((x, y), first))
+                moved_x, moved_y = (length(now - then) for now, then in zip((x, y), first))
                 if min(moved_x, moved_y) > 1e-10:
-                    omega = float(np.exp(0.5 * np.log(moved_y / moved_x) + 0.5 * np.log(omega)))
+                    omega = math.exp(0.5 * math.log(moved_y / moved_x) + 0.5 * math.log(omega))
                 sx, sy, weight, since, grad = np.zeros(n), np.zeros(m), 0.0, 0, t @ y
                 first, at_restart, before = (x.copy(), y.copy()), error.worst, np.inf
             else:

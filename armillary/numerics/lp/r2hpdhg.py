@@ -8,8 +8,9 @@ Lu, Yang: Restarted Halpern PDHG for linear programming (r²HPDHG). 2024; its co
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,12 @@ from armillary.parameters import parameter
 
 from .first_order import steps
 from .first_order.placement import Placed, place, placed
-from .first_order.scaled import Scaled, length, norm2, scaled
+from .first_order.scaled import Scaled, norm2, scaled
+from .first_order.sums import dot, length
+from .presolving.reduction import CHOICES
+from .presolving.through import Check, solved_through_presolve
 from .program import kkt
-from .program.method import Method
+from .program.method import PRESOLVE, Method
 from .program.problem import Array, LinearProgram, Solution, Status
 
 #: Steps between two looks at the errors.
@@ -41,16 +45,35 @@ class R2Hpdhg(Method):
     tolerance: float = parameter(1e-6, "relative residuals and gap at which the method stops", range=(1e-12, 0.1))
     most: int = parameter(2_000_000, "the largest number of iterations", range=(1, None))
     ray_tolerance: float = parameter(1e-8, "largest violation of a proof of infeasibility, relative to its value", range=(0.0, 1.0))
+    presolve: str = parameter("auto", PRESOLVE, choices=CHOICES)
 
     def solve(
         self, lp: LinearProgram, near: tuple[Array, Array] | None = None, *, xp: Any = None, comm: Communicator | None = None
     ) -> Solution:
-        """Solves the program, from the point (x, y) `near` where one is known.
+        """Solves the program, from the point (x, y) `near` where one is known, and through its presolve otherwise.
 
         `xp` is where steps are taken: numpy, cupy, torch, or a device of torch's; the matrix is scaled on the host and moves once.
         With `comm` every rank calls this with the same program and takes steps on its share of the rows, with one allreduce of n doubles
         per step for Aᵀy; every rank holds all of x and gets the whole solution.
         """
+        start = time.perf_counter()
+        quick = self.without_rows_or_columns(lp)
+        if quick is not None:
+            return quick
+        place(xp, comm)
+
+        def steps_on(program: LinearProgram, near: tuple[Array, Array] | None, most: int, check: Check | None) -> Solution:
+            return self._by_steps(program, near, most, check, xp, comm)
+
+        if near is not None:
+            return steps_on(lp, near, self.most, None)
+        found = solved_through_presolve(lp, self.presolve, self.tolerance, self.most, steps_on)
+        return replace(found, seconds=time.perf_counter() - start)
+
+    def _by_steps(
+        self, lp: LinearProgram, near: tuple[Array, Array] | None, most: int, check: Check | None, xp: Any, comm: Communicator | None
+    ) -> Solution:
+        """Takes steps on this very program until it is solved, or until `check` says that it is of no use to go on."""
         start = time.perf_counter()
         quick = self.without_rows_or_columns(lp)
         if quick is not None:
@@ -68,13 +91,15 @@ class R2Hpdhg(Method):
         history: list[tuple[float, float, float, float]] = []
         status: Status = "limit"
         ray = None
-        while run.total < self.most:
+        while run.total < most:
             run.advance(LOOK)
             x, y = run.xt * column, run.yt * row
             found = kkt.errors(program, x, y)
             history.append((run.total, found.primal, found.dual, found.gap))
-            if found.worst <= self.tolerance:
+            if check is None and found.worst <= self.tolerance:
                 status = "optimal"
+                break
+            if check is not None and check.ends(found.worst, run.total, lambda x=x, y=y: (to_host(x), _whole(y, comm))):  # type: ignore[misc]
                 break
             move_x, move_y = (run.xt - run.x) * column, (run.yt - run.y) * row
             for direction in (y, move_y, -move_y):
@@ -139,13 +164,12 @@ class _Run:
             self._first = self._error()
 
     def _compiled(self, p: Scaled, count: int, tau: float, sigma: float) -> None:
-        a, t = p.matrix, p.transposed
         self.x, self.y = self.x.copy(), self.y.copy()
         self.xt, self.yt = np.empty_like(self.x), np.empty_like(self.y)
-        kernel: Any = steps.halpern_parallel if a.nnz > _MANY else steps.halpern_serial
+        kernel: Any = steps.halpern_parallel if p.matrix.nnz > _MANY else steps.halpern_serial
         kernel(
-            count, self.k, tau, sigma, self.x, self.y, self.x0, self.y0, self.xt, self.yt, np.empty_like(self.x), a.data, a.indices,
-            a.indptr, t.data, t.indices, t.indptr, p.cost, p.row_lower, p.row_upper, p.lower, p.upper,
+            count, self.k, tau, sigma, self.x, self.y, self.x0, self.y0, self.xt, self.yt, np.empty_like(self.x),
+            *steps.unsigned(p.matrix), *steps.unsigned(p.transposed), p.cost, p.row_lower, p.row_upper, p.lower, p.upper,
         )  # fmt: skip
 
     def _combine(self) -> None:
@@ -157,10 +181,10 @@ class _Run:
     def _error(self) -> float:
         """Says how far one step moves, in the norm in which steps contract."""
         dx, dy = self.xt - self.x, self.yt - self.y
-        moved_y = self._problem.row_total(float(dy @ dy))
-        cross = self._problem.row_total(float(dy @ self._problem.activity(dx)))
-        square = self._norm / _STEP * (self._weight * float(dx @ dx) + moved_y / self._weight) + 2 * cross
-        return float(np.sqrt(max(square, 0.0)))
+        moved_y = self._problem.row_total(dot(dy, dy))
+        cross = self._problem.row_total(dot(dy, self._problem.activity(dx)))
+        square = self._norm / _STEP * (self._weight * dot(dx, dx) + moved_y / self._weight) + 2 * cross
+        return math.sqrt(max(square, 0.0))
 
     def restart_if_due(self) -> None:
         """Begins a new run from the last point where the error has fallen enough, fell and grows, or the run is long."""
@@ -177,9 +201,9 @@ class _Run:
 
     def _reweigh(self) -> None:
         dy = self.yt - self.y0
-        moved_x, moved_y = length(self.xt - self.x0), self._problem.row_total(float(dy @ dy)) ** 0.5
+        moved_x, moved_y = length(self.xt - self.x0), self._problem.row_total(dot(dy, dy)) ** 0.5
         if min(moved_x, moved_y) <= 1e-10 or max(moved_x, moved_y) >= 1e10:
             return
-        off = np.log(moved_y / moved_x) - np.log(self._weight)
+        off = math.log(moved_y / moved_x) - math.log(self._weight)
         self._summed = _SMOOTHING * self._summed + off
-        self._weight *= float(np.exp(_PROPORTIONAL * off + _INTEGRAL * self._summed))
+        self._weight *= math.exp(_PROPORTIONAL * off + _INTEGRAL * self._summed)

@@ -26,11 +26,14 @@ from armillary.parameters import parameter
 
 from .first_order import analog_loop
 from .first_order.scaled import scaled
+from .first_order.sums import dot, length, top_of_tridiagonal
 from .program.method import Method
 from .program.problem import Array, LinearProgram, Solution
 
 #: The largest number of Lanczos steps, and the relative bound at which they end earlier.
 _LANCZOS, _CLOSE = 100, 1e-7
+#: The digital methods whose iterations the arena prices on a GPU.
+_ON_GPU = ("r2hpdhg", "pdlp-average", "pdhg")
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,16 @@ class RramPdhg(Method):
             why="the paper shows the errors of its own instances, which amount to about a hundredth of the objective",
         ),
         Claim(
-            "energy_J", over="r2hpdhg", by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, None), part=10,
-            says="up to a thousand times less energy than a GPU", why="programming the cells counts too, once per program",
+            "energy_J", over=_ON_GPU, by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, 1e4), part=10,
+            says="up to a thousand times less energy than a GPU",
+            why="programming the cells counts too, once per program, and the best first-order method on the GPU is the rival; more than "
+            "ten times the published figure shows that our programs are not the paper's",
         ),
         Claim(
-            "energy_J", over=("highs-simplex", "highs-ipm"), by=Gain(ratio=(1.0, None)), on=Kind("analog"),
-            says="less energy than one CPU core that runs the better of HiGHS's methods (our claim, as this is the harder rival)",
-        ),
-        Claim(
-            "latency_s", over="r2hpdhg", by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, None), part=10,
-            says="up to a thousand times faster than a GPU", why="programming the cells counts too, once per program",
+            "latency_s", over=_ON_GPU, by=Gain(ratio=(1e3, None)), on=Kind("analog"), aggregate="max", honest=(300, 1e4), part=10,
+            says="up to a thousand times faster than a GPU",
+            why="programming the cells counts too, once per program, and the best first-order method on the GPU is the rival; more than "
+            "ten times the published figure shows that our programs are not the paper's",
         ),
     )  # fmt: skip
 
@@ -110,21 +113,21 @@ class RramPdhg(Method):
     def _norm(self, bar: Crossbar, rng: np.random.Generator) -> float:
         """Returns M's largest eigenvalue by Lanczos, all vectors kept orthogonal digitally."""
         q = rng.normal(size=bar.shape[0])
-        basis = [q / np.linalg.norm(q)]
+        basis = [q / length(q)]
         diagonal: list[float] = []
         beside: list[float] = []
         norm = short = 0.0
         for _ in range(min(_LANCZOS, bar.shape[0])):
             w = bar.multiply(basis[-1], self.replicates)
-            diagonal.append(float(w @ basis[-1]))
+            diagonal.append(dot(w, basis[-1]))
             for known in basis:
-                w = w - (w @ known) * known
-            size = float(np.linalg.norm(w))
+                w = w - dot(w, known) * known
+            size = length(w)
             beside.append(size)
-            k = len(diagonal)
-            values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: k - 1], 1) + np.diag(beside[: k - 1], -1))
+            top, last = top_of_tridiagonal(diagonal, beside[:-1])
+            bottom, _ = top_of_tridiagonal([-value for value in diagonal], beside[:-1])
             # Ritz values lie inside the spectrum, and the residual bounds by how much the largest one falls short.
-            norm, short = float(max(-values[0], values[-1])), size * float(abs(vectors[-1, -1]))
+            norm, short = max(bottom, top), size * last
             if short <= _CLOSE * norm:
                 break
             basis.append(w / size)

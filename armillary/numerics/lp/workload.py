@@ -85,7 +85,8 @@ def regression(n: int, rng: np.random.Generator) -> LinearProgram:
     """Returns regression by least absolute deviations with n points and n/8 coefficients."""
     features = max(1, n // 8)
     data = rng.normal(size=(n, features))
-    target = data @ rng.normal(size=features) + rng.laplace(size=n)
+    # A sparse product, because a BLAS gives other last bits on other processors.
+    target = csr_array(data) @ rng.normal(size=features) + rng.laplace(size=n)
     rows = csr_array(_stack([[csr_array(data), eye_array(n), -eye_array(n)]]))
     cost = np.concatenate([np.zeros(features), np.ones(2 * n)])
     lower = np.concatenate([np.full(features, -_INF), np.zeros(2 * n)])

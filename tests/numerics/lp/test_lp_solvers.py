@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +20,7 @@ from armillary import comm
 from armillary.errors import InputError
 from armillary.numerics.lp import HighsIpm, HighsSimplex, LinearProgram, Pdhg, PdlpAverage, R2Hpdhg, RramPdhg, advise, from_linprog, solve
 from armillary.numerics.lp.first_order.scaled import norm2, scaled
+from armillary.numerics.lp.first_order.sums import dot, top_of_tridiagonal
 from armillary.numerics.lp.program import kkt
 from armillary.numerics.lp.workload import FAMILIES, family, planted
 
@@ -148,6 +152,46 @@ def test_advice_follows_the_pulse() -> None:
     fast, slow = advise(lp, "TaOx-HfOx"), advise(lp, "Ag-aSi")
     assert fast.program_s < 0.01 < 1 < slow.program_s
     assert fast.pays_after < slow.pays_after
+
+
+_BITS = """
+import hashlib, numpy as np
+from armillary.numerics.lp import PdlpAverage, Pdhg, R2Hpdhg, RramPdhg
+from armillary.numerics.lp.workload import family
+said = hashlib.sha256()
+for name in ("staircase", "regression"):
+    lp = family(name, 60, np.random.default_rng(0))
+    for method in (RramPdhg(most=640), R2Hpdhg(presolve="light"), PdlpAverage(presolve="off", most=640), Pdhg(most=640)):
+        found = method.solve(lp)
+        bill = found.energy and (found.energy.joules, found.energy.seconds, found.energy.pulses)
+        said.update(found.x.tobytes() + found.y.tobytes() + repr((found.iterations, found.gap, found.objective, bill)).encode())
+print(said.hexdigest())
+"""
+
+
+def test_points_have_the_same_bits_under_every_blas() -> None:
+    # The sums of a BLAS and NumPy's functions differ in their last bits on narrow registers.
+    narrow = {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512_SKX AVX2 FMA3", "PYTHONWARNINGS": "ignore"}
+    there = subprocess.Popen([sys.executable, "-c", _BITS], env=os.environ | narrow, stdout=subprocess.PIPE, text=True)
+    exec(_BITS, {"print": (here := []).append})
+    assert there.communicate(timeout=120)[0].split() == here
+
+
+def test_the_top_of_a_tridiagonal_matrix() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 40):
+        diagonal, beside = rng.normal(size=size), rng.uniform(0.1, 1, size - 1)
+        values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+        top, last = top_of_tridiagonal(diagonal.tolist(), beside.tolist())
+        assert top == pytest.approx(values[-1], rel=1e-12)
+        assert last == pytest.approx(abs(vectors[-1, -1]), rel=1e-6, abs=1e-12)
+
+
+def test_sums_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 3, 4, 1001):
+        a, b = rng.normal(size=size), rng.normal(size=size)
+        assert dot(a, b) == pytest.approx(float(a @ b), rel=1e-12, abs=1e-12)
 
 
 # No optimum

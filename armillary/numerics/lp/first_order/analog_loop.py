@@ -7,6 +7,7 @@ steps; when they stop falling, noise allows no more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ import numpy as np
 from ..program import kkt
 from ..program.problem import Array, LinearProgram, Status
 from .scaled import Scaled
+from .sums import length
 
 LOOK = 64
 _SUFFICIENT, _LONG = 0.2, 0.36
@@ -52,7 +54,7 @@ def run(
     """Iterates x⁺ = clip(x − τ(c − Aᵀy)), t = y/σ − A(2x⁺ − x), y⁺ = σ(t − clip(t)) with `forward` for A and `backward` for Aᵀ."""
     m, n = p.matrix.shape
     x, y = np.clip(np.zeros(n), p.lower, p.upper), np.zeros(m)
-    omega = _weight(float(np.linalg.norm(p.cost)), float(np.linalg.norm(np.where(np.isfinite(p.row_lower), p.row_lower, 0))))
+    omega = _weight(length(p.cost), length(np.where(np.isfinite(p.row_lower), p.row_lower, 0)))
     sum_x, sum_y, count = np.zeros(n), np.zeros(m), 0
     first_x, first_y = x.copy(), y.copy()
     best = Loop(*p.original(x, y), kkt.errors(lp, *p.original(x, y)), "limit", 0, None, [])
@@ -85,9 +87,9 @@ def run(
             return best
         if found[0].worst <= _SUFFICIENT * at_restart or count >= _LONG * k:
             x, y = average
-            moved_x, moved_y = float(np.linalg.norm(x - first_x)), float(np.linalg.norm(y - first_y))
+            moved_x, moved_y = length(x - first_x), length(y - first_y)
             if min(moved_x, moved_y) > 1e-10:
-                omega = float(np.exp(0.5 * np.log(moved_y / moved_x) + 0.5 * np.log(omega)))
+                omega = math.exp(0.5 * math.log(moved_y / moved_x) + 0.5 * math.log(omega))
             first_x, first_y = x.copy(), y.copy()
             sum_x, sum_y, count = np.zeros(n), np.zeros(m), 0
             at_restart = found[0].worst

@@ -6,14 +6,15 @@ roots of the scales; then costs and right-hand sides are brought to norms near o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal
 from scipy.sparse import csr_array
 
 from ..program.problem import Array, LinearProgram
+from .sums import dot, length, top_of_tridiagonal
 
 RUIZ_PASSES = 10
 #: Most steps of Lanczos, how often its bound is looked at, and the relative bound that ends it.
@@ -63,10 +64,13 @@ class Scaled:
 
 def scaled(lp: LinearProgram, norms: bool = True) -> Scaled:
     """Returns the program scaled by rows and columns, with `norms` also by the norms of costs and right-hand sides."""
-    matrix = csr_array(lp.matrix, copy=True)
-    m, n = matrix.shape
+    m, n = lp.shape
+    # Narrow indices halve what the steps read beside the numbers themselves.
+    narrow = np.int32 if max(lp.matrix.nnz, m, n) < 2**31 else np.int64
+    parts = lp.matrix.data.copy(), lp.matrix.indices.astype(narrow), lp.matrix.indptr.astype(narrow)
+    matrix = csr_array(parts, shape=(m, n))
     factors = np.ones(m), np.ones(n)
-    places = np.repeat(np.arange(m), np.diff(matrix.indptr)), matrix.indices
+    places: tuple[Array, Array] = np.repeat(np.arange(m), np.diff(matrix.indptr)), matrix.indices
     for turn in range(RUIZ_PASSES + 1):
         of = _largest if turn < RUIZ_PASSES else _summed
         by = [1 / np.sqrt(of(index, np.abs(matrix.data), len(factor))) for index, factor in zip(places, factors)]
@@ -77,8 +81,8 @@ def scaled(lp: LinearProgram, norms: bool = True) -> Scaled:
     cost = lp.cost * columns
     low, high = lp.row_lower * rows, lp.row_upper * rows
     lower, upper = lp.lower / columns, lp.upper / columns
-    right_norm = 1.0 + float(np.linalg.norm(sides(low, high))) if norms else 1.0
-    cost_norm = 1.0 + float(np.linalg.norm(cost)) if norms else 1.0
+    right_norm = 1.0 + length(sides(low, high)) if norms else 1.0
+    cost_norm = 1.0 + length(cost) if norms else 1.0
     return Scaled(
         matrix,
         csr_array(matrix.T),
@@ -127,21 +131,15 @@ def norm2(problem: Any, rng: np.random.Generator) -> float:
     off: list[float] = []
     for step in range(1, min(n, NORM_STEPS) + 1):
         v = problem.gradient(problem.activity(q)) - beside * before
-        diagonal.append(float(v @ q))
+        diagonal.append(dot(v, q))
         v = v - diagonal[-1] * q
         beside = length(v)
         if step % NORM_LOOK == 0 or step == n or beside <= 1e-14 * diagonal[0]:
-            values, vectors = eigh_tridiagonal(diagonal, off)
-            left = beside * abs(float(vectors[-1, -1]))
-            if left <= NORM_TOLERANCE * values[-1] or step == n:
+            top, last = top_of_tridiagonal(diagonal, off)
+            if beside * last <= NORM_TOLERANCE * top or step == n:
                 break
         off.append(beside)
         before, q = q, v / beside
     else:
-        values = eigh_tridiagonal(diagonal, off[:-1], eigvals_only=True)
-    return float(np.sqrt(values[-1])) if values[-1] > 0 else 1.0
-
-
-def length(vector: Any) -> float:
-    """Returns the 2-norm of a vector of any kind."""
-    return float(vector @ vector) ** 0.5
+        top, _ = top_of_tridiagonal(diagonal, off[:-1])
+    return math.sqrt(top) if top > 0 else 1.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.arrays import Array
 
-from ..first_order.scaled import length
+from ..first_order.sums import dot, length
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def errors(lp: Any, x: Array, y: Array) -> Errors:
     primal = residual(lp, x)
     reduced = lp.cost - lp.gradient(y)
     dual, value = _dual(lp, reduced, y)
-    objective = float(lp.cost @ x)
+    objective = dot(lp.cost, x)
     return Errors(
         primal / (1 + right_norm(lp)),
         dual / (1 + length(lp.cost)),
@@ -53,7 +53,7 @@ def right_norm(lp: Any) -> float:
     """Returns the norm of the right-hand sides: of each row the larger finite side, 0 where it has none."""
     xp = lp.xp
     side = xp.maximum(xp.abs(_finite(xp, lp.row_lower)), xp.abs(_finite(xp, lp.row_upper)))
-    return lp.row_total(float(side @ side)) ** 0.5
+    return lp.row_total(dot(side, side)) ** 0.5
 
 
 def residual(lp: Any, x: Array) -> float:
@@ -61,7 +61,7 @@ def residual(lp: Any, x: Array) -> float:
     activity = lp.activity(x)
     rows = _positive(lp.xp, lp.row_lower - activity) + _positive(lp.xp, activity - lp.row_upper)
     bounds = _positive(lp.xp, lp.lower - x) + _positive(lp.xp, x - lp.upper)
-    return (lp.row_total(float(rows @ rows)) + float(bounds @ bounds)) ** 0.5
+    return (lp.row_total(dot(rows, rows)) + dot(bounds, bounds)) ** 0.5
 
 
 def _positive(xp: Any, values: Array) -> Array:
@@ -83,7 +83,7 @@ def _carried(xp: Any, prices: Array, low: Array, high: Array) -> tuple[float, fl
     """Returns (square of the prices whose side is infinite, the value of the others at their sides)."""
     side = xp.where(prices > 0, low, high)
     lost = xp.where(xp.isfinite(side), xp.zeros_like(prices), prices)
-    return float(lost @ lost), float((prices - lost) @ _finite(xp, side))
+    return dot(lost, lost), dot(prices - lost, _finite(xp, side))
 
 
 def proves_infeasible(lp: Any, y: Array, tolerance: float) -> bool:
@@ -91,7 +91,7 @@ def proves_infeasible(lp: Any, y: Array, tolerance: float) -> bool:
 
     What no bound can carry must be at most `tolerance` of the value, so that no x of moderate size could make up for it.
     """
-    size = lp.row_total(float(y @ y)) ** 0.5
+    size = lp.row_total(dot(y, y)) ** 0.5
     if size == 0.0 or not np.isfinite(size):
         return False
     y = y / size
@@ -105,7 +105,7 @@ def proves_unbounded(lp: Any, x: Array, tolerance: float) -> bool:
     if size == 0.0 or not np.isfinite(size):
         return False
     x = x / size
-    gain = -float(lp.cost @ x)
+    gain = -dot(lp.cost, x)
     rows = _outward(lp.xp, lp.activity(x), lp.row_lower, lp.row_upper)
     bounds = _outward(lp.xp, x, lp.lower, lp.upper)
     return gain > 0 and (lp.row_total(rows) + bounds) ** 0.5 <= tolerance * gain
@@ -114,4 +114,4 @@ def proves_unbounded(lp: Any, x: Array, tolerance: float) -> bool:
 def _outward(xp: Any, move: Array, low: Array, high: Array) -> float:
     """Returns the square of what a move violates of finite sides, however small it is taken."""
     off = xp.where(((move < 0) & xp.isfinite(low)) | ((move > 0) & xp.isfinite(high)), move, xp.zeros_like(move))
-    return float(off @ off)
+    return dot(off, off)

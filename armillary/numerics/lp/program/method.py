@@ -12,6 +12,9 @@ from armillary.arena import Technique
 from . import kkt
 from .problem import Array, LinearProgram, Solution, Status
 
+#: The description of the parameter by which a method is told how to presolve.
+PRESOLVE = "how the program is made smaller first: HiGHS's presolve, the light one, the better that is installed, or not at all"
+
 
 class Method(Technique):
     """One way to solve a linear program. Subclasses are frozen dataclasses whose fields are the parameters."""

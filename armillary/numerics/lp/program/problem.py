@@ -11,6 +11,8 @@ from scipy.sparse import coo_array, csr_array, sparray, vstack
 
 from armillary.errors import InputError
 
+from ..first_order.sums import dot
+
 Array = np.ndarray[Any, Any]
 Status = Literal["optimal", "infeasible", "unbounded", "noise floor", "limit"]
 
@@ -88,7 +90,7 @@ class LinearProgram:
 
     def objective(self, x: Array) -> float:
         """Returns the objective at x, in the program's own sense."""
-        return self.sense * (float(self.cost @ x) + self.constant)
+        return self.sense * (dot(self.cost, x) + self.constant)
 
 
 @dataclass(frozen=True)
