@@ -1,4 +1,4 @@
-"""Bad inputs: two hundred by hand, each of which is exit status 2 and one line, and damaged examples for every arena's reader."""
+"""Bad inputs: two hundred by hand, each of which is exit status 2 and one line; damaged examples for every reader; mutants for decoders."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fuzzed_decoders import DECODERS, decoder_attempts
 
 from armillary import catalogue, cli
-from armillary.testing.fuzzing import reader_faults
+from armillary.extras import MissingPackage
+from armillary.testing.fuzzing import reader_attempts, tally
 
 Make = Callable[[Path], list[str]]
 EVICTION = ["compare", "storage/eviction", "--techniques", "lru", "--repeats", "1", "-q", "--work"]
@@ -151,4 +153,19 @@ DAMAGED = 500
 @pytest.mark.parametrize("path", READERS)
 def test_a_damaged_file_is_read_or_refused(path: str) -> None:
     """`tests/fuzz_readers` does the same ten thousand times, with bounds checked in compiled loops."""
-    assert list(reader_faults(catalogue.arena(path), -(-DAMAGED // len(READERS)))) == []
+    assert tally(reader_attempts(catalogue.arena(path), -(-DAMAGED // len(READERS)))).faults == []
+
+
+MUTANTS = 20
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_mutant_with_right_checksums_is_decoded_or_refused(name: str) -> None:
+    """`tests/fuzz_decoders` does the same twenty thousand times, with bounds checked in compiled loops."""
+    try:
+        found = tally(decoder_attempts(name, MUTANTS))
+    except (MissingPackage, ImportError) as missing:
+        pytest.skip(str(missing))
+    assert found.faults == []
+    assert found.refused

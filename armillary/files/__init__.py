@@ -38,6 +38,8 @@ A bad file ends in one line, such as
 | lines as bytes, for a compiled parser | `for block, first_line in line_blocks(path): …` |
 | the array in an `.npy`, mapped | `map_array(path)` |
 | arrays in an `.npz` | `read_arrays(path, names)`; `check_archive(path)` before another library opens it |
+| a column of an Arrow file | `check_arrow(file, where, limit)`, then `read_arrow(file, where, name)`, both in `armillary.files.arrow` |
+| a file of a store, which must not be a link | `open_regular(folder, name, flags, where)` in `armillary.files.stores` |
 
 `file_digest`, `folder_digest` and `content_digest` say whether content is the same, and `crc32c` whether stored bytes are whole.
 """

@@ -20,7 +20,7 @@ from .opening import Name, open_file
 #: The most that zlib can pack into one byte.
 _DEFLATE = 1032
 #: What the readers of archives and of array headers raise for bytes that are not theirs.
-_FAULTS = (
+ARCHIVE_FAULTS = (
     zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError, SyntaxError, OverflowError, TokenError, TypeError,
     KeyError, MemoryError,
 )  # fmt: skip
@@ -49,7 +49,7 @@ def check_archive(path: Name, *, limit: int | None = None) -> set[str]:
                 if limit is not None and total > limit:
                     raise InputError(f"found arrays of more than {limit:,} bytes; expected at most {limit:,}", where=where)
                 names.add(entry.filename.removesuffix(".npy"))
-    except _FAULTS as error:
+    except ARCHIVE_FAULTS as error:
         raise InputError(f"not an .npz of arrays: {one_line(str(error))}", where=where) from error
     return names
 
@@ -65,7 +65,7 @@ def read_arrays(path: Name, names: Iterable[str] | None = None, *, limit: int | 
     try:
         with open_file(path, limit=None, unpack=False) as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in wanted}
-    except _FAULTS as error:
+    except ARCHIVE_FAULTS as error:
         raise InputError(f"not an .npz of arrays: {one_line(str(error))}", where=str(path)) from error
 
 
@@ -74,7 +74,7 @@ def map_array(path: Name) -> np.ndarray[Any, Any]:
     check_readable(Path(path))
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _FAULTS as error:
+    except ARCHIVE_FAULTS as error:
         raise InputError(f"not an array of numbers: {one_line(str(error))}", where=str(path)) from error
     if not isinstance(array, np.ndarray):
         raise InputError("found several arrays; expected one", where=str(path))

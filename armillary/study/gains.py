@@ -104,6 +104,9 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     whole it would cover heavy tails badly, so only the end on that side moves.
     """
     n = len(values)
+    if not np.isfinite(values).all():
+        # A lossless compressor has an infinite PSNR, so the mean of the differences has no interval.
+        return math.nan, math.nan
     deviation = float(values.std(ddof=1))
     # Equal values differ by rounding alone.
     if deviation <= 1e-12 * float(np.abs(values).max()):

@@ -46,21 +46,26 @@ class Checked:
     cpu_s: float
 
 
-def check_arena(path: str | Arena, *, everything: bool = False, most_cpu_s: float = TINY_CPU_S) -> Checked:
+def check_arena(
+    path: str | Arena, *, cases: Iterable[str] | None = None, everything: bool = False, most_cpu_s: float = TINY_CPU_S
+) -> Checked:
     """Runs the battery; raises AssertionError with one line for each fault.
 
-    `everything` takes every case through the second pass rather than a few. `most_cpu_s` bounds one unit-by-unit pass over the tiny
+    `cases` are names or patterns of the tiny cases to run, all by default. `everything` takes every one of them through the second pass
+    rather than a few. `most_cpu_s` bounds one unit-by-unit pass over the tiny
     scale, in CPU seconds with compiled loops in the cache.
     """
     arena = path if isinstance(path, Arena) else catalogue.arena(path)
     # A class that a notebook put beside the others in this process cannot be found by another one.
     lasting = [name for name in arena.techniques if not arena.target(name).startswith("__main__:")]
-    planned = plan(Recipe(arena.path, "tiny"), techniques=lasting, repeats=1)
+    planned = plan(Recipe(arena.path, "tiny"), techniques=lasting, cases=cases, repeats=1)
     faults: list[str] = []
     began = _cpu_s()
     first = {unit.id: execute(unit, planned.recipe) for unit in _shared(planned.units)}
     cpu_s = _cpu_s() - began
-    faults += _unit_faults(planned.units, first)
+    faults += _failures(planned.units, first)
+    if cases is None:
+        faults += _idle(planned.units, first)
     again = _second_pass(planned, everything)
     faults += _differences(again, first)
     if cpu_s > most_cpu_s and not faults:
@@ -92,11 +97,14 @@ def _second_pass(planned: Plan, everything: bool) -> list[tuple[Unit, Report]]:
     return [(unit, report) for unit, report in events if isinstance(report, Report)]
 
 
-def _unit_faults(units: Sequence[Unit], reports: Mapping[str, Report]) -> Iterator[str]:
+def _failures(units: Sequence[Unit], reports: Mapping[str, Report]) -> Iterator[str]:
     for unit in units:
         report = reports[unit.id]
         if report.state == "failed":
             yield f"{unit.technique} on {unit.case} failed: {report.error}"
+
+
+def _idle(units: Sequence[Unit], reports: Mapping[str, Report]) -> Iterator[str]:
     for name in {unit.technique for unit in units}:
         mine = [reports[unit.id] for unit in units if unit.technique == name]
         # One that lacks hardware declines with another reason.

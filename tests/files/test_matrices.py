@@ -208,3 +208,17 @@ def test_a_torn_entry_is_refused_with_its_line(entry: bytes, end: bytes, tmp_pat
     path.write_bytes(COORDINATE.encode() + b"% a remark\n2 2 2\n2 2 1\n" + entry + end)
     with pytest.raises(InputError, match=r"line 5: found"):
         read_matrix(path)
+
+
+def test_diagonals_are_those_of_scipy_and_cost_what_they_hold(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for rows, columns in ((5, 9), (9, 5), (1, 1), (6, 6)):
+        offsets = rng.permutation(np.arange(1 - rows, columns))[:4]
+        data = rng.integers(-2, 3, (len(offsets), columns)).astype(float)
+        made = sp.dia_array((data, offsets), shape=(rows, columns))
+        sp.save_npz(tmp_path / "d.npz", made)
+        found, expected = read_sparse(tmp_path / "d.npz"), made.tocoo()
+        for mine, theirs in zip((found.row, found.col, found.data), (expected.row, expected.col, expected.data)):
+            assert (mine.dtype, mine.tolist()) == (theirs.dtype, theirs.tolist())
+    np.savez(tmp_path / "d.npz", format=b"dia", shape=[1 << 40, 3], data=np.ones((1, 3)), offsets=[0])
+    assert read_sparse(tmp_path / "d.npz").nnz == 3

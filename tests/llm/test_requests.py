@@ -91,6 +91,8 @@ def test_what_the_simulator_writes_it_reads(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
+        ("x.json", '{"input_lens": [1], "output_lens": [1], "start_times": ["x"]}', "start_times: expected"),
+        ("x.json", '{"input_lens": [1], "output_lens": [99999999999999999999]}', "output_lens: expected"),
         ("x.csv", "a,b\n1,2\n", "expected one of"),
         ("x.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", 'x.csv:2: column "TIMESTAMP": found "yesterday"'),
         ("x.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n1,2,3\n0.5,2,3\n", "x.csv:3: .* do not decrease"),

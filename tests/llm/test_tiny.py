@@ -222,10 +222,30 @@ def test_broken_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match="not a safetensors file"):
         Tiny.load(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="expected JSON"):
         Tiny.load(tmp_path)
     MODELS["tiny-llama"].save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text()) | {"hidden_size": 64, "head_dim": 16}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="expected"):
         Tiny.load(tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"rope_theta": "../x"}, {"rope_theta": 0}, {"rms_norm_eps": []}, {"max_position_embeddings": 1e300}, {"num_hidden_layers": 1 << 40},
+    {"num_local_experts": -1}, {"num_local_experts": 4, "num_experts_per_tok": 9}, {"head_dim": 33},
+])  # fmt: skip
+def test_a_config_with_impossible_numbers_is_refused(tmp_path, change):
+    MODELS["tiny-llama"].save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="expected"):
+        Tiny.load(tmp_path)
+
+
+def test_a_broken_adapter_is_refused(tmp_path):
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"\xff" * 40)
+    for config in ('{"r": 2}', '{"r": 0}', '{"r": "x"}', "[]", '{"r": 1, "lora_alpha": []}'):
+        (tmp_path / "adapter_config.json").write_text(config)
+        with pytest.raises(InputError, match="not a PEFT adapter"):
+            MODELS["tiny-llama"].add_lora(tmp_path)

@@ -145,3 +145,11 @@ def test_equal_values_have_no_width(value: float) -> None:
     found = interval([np.array([value] * 3)] * 12, log=True)
     assert found.low == pytest.approx(value)
     assert found.high == pytest.approx(value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_difference_has_no_interval_and_no_warning() -> None:
+    found = g.gains({"a": {0: math.inf}, "b": {0: 3.0}}, {"a": {0: 1.0}, "b": {0: 1.0}}, "higher", "difference").interval()
+    assert found is not None
+    assert found.figure == math.inf
+    assert math.isnan(found.low)

@@ -145,7 +145,7 @@ def unpack(data: bytes, where: str = "archive", *, most_bytes: int = MOST_BYTES)
             left -= len(streams[-1][1])
             at += size
         return _joined(form, streams, lines, rows, where, most_bytes)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"the archive's head is damaged ({one_line(str(error), 60)})", where=where) from None
 
 

@@ -178,11 +178,14 @@ def bench(path: str | Path) -> dict[str, Any]:
         raise InputError("expected an object with input_lens and output_lens", where=str(path))
     for key in ("input_lens", "output_lens"):
         values = found.get(key)
-        if not isinstance(values, list) or not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+        if not isinstance(values, list) or not all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 62 for v in values):
             raise InputError(f"{key}: expected a list of whole numbers (was the run saved with --save-detailed?)", where=str(path))
     for key in ("output_lens", "ttfts", "itls", "errors"):
         if key in found and (not isinstance(found[key], list) or len(found[key]) != len(found["input_lens"])):
             raise InputError(f"{key}: expected {len(found['input_lens'])} entries, one per request", where=str(path))
+    starts = found.get("start_times")
+    if isinstance(starts, list) and not all(isinstance(v, int | float) and not isinstance(v, bool) and abs(v) < 1e15 for v in starts):
+        raise InputError("start_times: expected a list of seconds", where=str(path))
     return found
 
 

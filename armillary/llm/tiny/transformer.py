@@ -20,6 +20,7 @@ from torch.nn import functional as fn
 
 from armillary.arrays import aligned
 from armillary.errors import InputError, one_line, unknown
+from armillary.files import check_readable, read_json
 
 #: Models that need no file, in the words of a config.json; the vocabulary is 256 bytes and a few marks.
 BUILT_IN: dict[str, dict[str, Any]] = {
@@ -35,6 +36,9 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 _KINDS = ("llama", "mistral", "mixtral", "qwen2")
+_MOST_EXPERTS = 1 << 16
+#: Bytes of the largest config.json.
+_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,32 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any], where: str = "config.json") -> Shape:
         """The shape that a config.json describes."""
+        if not isinstance(config, Mapping):
+            raise InputError("expected an object with keys such as hidden_size", where=where)
         kind = str(config.get("model_type", "llama"))
         if kind not in _KINDS:
             raise unknown("model_type", kind, _KINDS, where=where)
         from ..model.shapes import Model
 
+        def number(table: Any, key: str, default: float, low: float, high: float) -> float:
+            found = table.get(key) if isinstance(table, Mapping) else None
+            found = default if found is None else found
+            if isinstance(found, bool) or not isinstance(found, int | float) or not low <= found <= high:
+                said = f"found {one_line(repr(found), 40)}; expected a number from {low:g} to {high:g}"
+                raise InputError(f'key "{key}": {said}', where=where)
+            return found
+
         model = Model.from_config(config)
-        rope = config.get("rope_parameters") or {}
+        theta = number(config, "rope_theta", number(config.get("rope_parameters"), "rope_theta", 10000.0, 1e-6, 1e30), 1e-6, 1e30)
+        experts = int(number(config, "num_local_experts", 0, 0, _MOST_EXPERTS))
+        if model.head_dim % 2 or model.heads % model.kv_heads:
+            said = f"found {model.heads} heads of {model.head_dim} values and {model.kv_heads} of keys"
+            raise InputError(f"{said}; expected an even size and a whole number of heads per key", where=where)
         return cls(
             model.hidden, model.layers, model.heads, model.kv_heads, model.head_dim, model.ffn, model.vocab,
-            float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0), float(config.get("rms_norm_eps", 1e-6)),
-            int(config.get("max_position_embeddings", 2048)), bool(config.get("tie_word_embeddings", False)),
-            int(config.get("num_local_experts", 0)), int(config.get("num_experts_per_tok", 0)) if config.get("num_local_experts") else 0,
+            float(theta), float(number(config, "rms_norm_eps", 1e-6, 0, 1)),
+            int(number(config, "max_position_embeddings", 2048, 1, 1 << 31)), bool(config.get("tie_word_embeddings", False)),
+            experts, int(number(config, "num_experts_per_tok", 0, 1, experts)) if experts else 0,
             kind == "qwen2",
         )  # fmt: skip
 
@@ -124,6 +142,8 @@ class Tiny:
     """A transformer with its weights. `weights` may be changed in place; they keep their names from model.safetensors."""
 
     def __init__(self, shape: Shape, weights: dict[str, Tensor], name: str = "tiny") -> None:
+        if shape.layers * max(1, shape.experts) > len(weights):
+            raise InputError(f"found {len(weights)} weights for {shape.layers} layers; expected several per layer", where=name)
         expected = shape.tensors()
         for key, size in expected.items():
             if key not in weights:
@@ -163,15 +183,13 @@ class Tiny:
         files = sorted(at.glob("*.safetensors"))
         if not (at / "config.json").is_file() or not files:
             raise InputError("expected a folder with config.json and model.safetensors", where=str(folder))
-        try:
-            config = json.loads((at / "config.json").read_text())
-        except ValueError as problem:
-            raise InputError(f"not JSON: {one_line(str(problem), 100)}", where=str(at / "config.json")) from None
+        config = read_json(at / "config.json", limit=_CONFIG_BYTES)
         weights: dict[str, Tensor] = {}
         for file in files:
+            check_readable(file)
             try:
                 weights |= load_file(file, device=device)
-            except (SafetensorError, OSError) as problem:
+            except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as problem:
                 raise InputError(f"not a safetensors file: {one_line(str(problem), 100)}", where=str(file)) from None
         if dtype is not None:
             weights = {key: value.to(dtype) for key, value in weights.items()}
@@ -196,14 +214,18 @@ class Tiny:
 
     def add_lora(self, folder: str | Path) -> int:
         """Loads a PEFT adapter (adapter_config.json, adapter_model.safetensors); returns its number."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         at = Path(folder)
+        config = read_json(at / "adapter_config.json", limit=_CONFIG_BYTES)
+        check_readable(at / "adapter_model.safetensors")
         try:
-            config = json.loads((at / "adapter_config.json").read_text())
             rank, alpha = int(config["r"]), float(config.get("lora_alpha", config["r"]))
+            if rank < 1 or not math.isfinite(alpha):
+                raise ValueError(f"found rank {rank} and alpha {alpha}")
             tensors = load_file(at / "adapter_model.safetensors")
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as problem:
             raise InputError(f"not a PEFT adapter: {one_line(str(problem), 100)}", where=str(folder)) from None
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
         like = next(iter(self.weights.values()))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Case, Metric, NotForThisCase, Result, parameter
 from armillary.errors import InputError
+from armillary.memory import too_much
 from armillary.timing import Stopwatch
 from armillary.wording import listed
 
@@ -204,20 +205,8 @@ def _worth_trying(technique: Map, case: Case) -> None:
     n = int(case.parameters["n"])
     if not n:
         raise NotForThisCase("hundreds of millions of entries are for --scale large")
-    need, free = n * (technique.bytes_per_entry + 12), free_bytes()
-    if need > free:
-        raise NotForThisCase(f"needs about {need / 2**30:.0f} GiB for {n} entries, and {free / 2**30:.0f} GiB are free")
-
-
-def free_bytes() -> float:
-    """Returns the bytes of memory that could be taken now."""
-    import os
-
-    try:
-        with open("/proc/meminfo") as file:
-            return next(1024.0 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if said := too_much(round(n * (technique.bytes_per_entry + 12)), f"a table of {n:,} entries"):
+        raise NotForThisCase(said)
 
 
 @functools.lru_cache(maxsize=128)

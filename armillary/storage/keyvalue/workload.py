@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.errors import InputError, one_line, unknown
+from armillary.errors import InputError, unknown
 from armillary.files import Column, column_names, line_blocks, map_array, open_file, read_table
-from armillary.files.content import check_readable
+from armillary.files.arrow import check_arrow, read_arrow
 from armillary.files.parquet import check_parquet, read_parquet
 from armillary.workloads import zipf_approximate
 
@@ -190,14 +190,11 @@ def _parquet_column(path: Path, column: str) -> pl.Series:
 
 
 def _arrow_column(path: Path, column: str) -> pl.Series:
-    import polars as pl
-
-    check_readable(path)
-    try:
-        lazy = pl.scan_ipc(path)
-        return lazy.select(_named(column, lazy.collect_schema().names(), path)).collect().to_series()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"found a file that cannot be read ({one_line(str(error), 120)}); expected a table", where=str(path)) from None
+    with open_file(path, limit=None, unpack=False) as file:
+        rows, names = check_arrow(file, str(path), None)
+        if rows > MOST_ROWS:
+            raise InputError(f"found {rows:,} rows; expected at most {MOST_ROWS:,}", where=str(path))
+        return read_arrow(file, str(path), _named(column, names, path))
 
 
 def own_work(keys: np.ndarray, values: np.ndarray | None, queries: np.ndarray) -> Work:

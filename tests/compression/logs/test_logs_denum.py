@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import lzma
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -53,7 +50,7 @@ SEPARATORS = [b"\n", b" ", b":", b".", b"-", b"/"]
 PIECE = st.one_of(st.sampled_from([*AWKWARD, *SEPARATORS]), st.binary(max_size=5), st.integers(0, 10**20).map(lambda n: b"%d" % n))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(PIECE, max_size=60))
 def test_any_bytes_come_back(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
@@ -167,20 +164,6 @@ def test_damage_anywhere_is_refused() -> None:
     for bad_end, says in ((whole + b"x", "behind"), (b"not an archive", "ARMDN1")):
         with pytest.raises(InputError, match=says):
             denum.unpack(bad_end)
-
-
-def test_a_forged_chunk_with_a_good_checksum_is_refused_or_harmless() -> None:
-    data, _ = generate("access-log", 20_000, stream(1, "a"))
-    whole = denum.pack(data, backend="zstd", level=1)
-    size, _ = struct.unpack_from("<II", whole, len(denum.MAGIC))
-    begin = len(denum.MAGIC) + 8
-    rng = stream(2, "forge")
-    for place in rng.integers(size, size=400).tolist():
-        body = bytearray(whole[begin : begin + size])
-        body[place] ^= 1 << int(rng.integers(8))
-        forged = denum.MAGIC + struct.pack("<II", size, zlib.crc32(body)) + body + whole[begin + size :]
-        with contextlib.suppress(InputError):
-            assert len(denum.unpack(forged)) <= denum.MOST_CHUNK
 
 
 @pytest.mark.parametrize(("backend", "level"), [("lzo", 1), ("xz", 10), ("zstd", 0)])

@@ -60,7 +60,7 @@ ODD = [*(bytes([byte]) for byte in b'a#"\\[]{},\t =\r\n\0'), b"", b", ", b"\r\n"
 PIECES = st.one_of(st.sampled_from(ODD), st.binary(max_size=4))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(PIECES, max_size=60), st.sampled_from(ALL), st.permutations(range(3)), st.integers(1, 9))
 def test_any_bytes_come_back(pieces: list[bytes], form: Format, order: list[int], step: int) -> None:
     data = b"".join(pieces)

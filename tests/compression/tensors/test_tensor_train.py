@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.compression.tensors import TT, fold, modes_of, svd, tt_svd, unfold
+from armillary.compression.tensors.decomposition import tensor_train
 from armillary.compression.tensors.decomposition.modes import balanced
 from armillary.compression.tensors.decomposition.split_svd import bidiagonal, truncated
 from armillary.compression.tensors.workload import built_in, resnet32_shapes
@@ -186,9 +187,11 @@ def test_balanced_factors() -> None:
     assert balanced(1, 2) == (1, 1)
 
 
-def test_a_sketch_of_a_large_matrix() -> None:
+def test_a_sketch_of_a_large_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_train, "_LARGE", 100_000)
+    monkeypatch.setattr(tensor_train, "_WIDE", 128)
     rng = np.random.default_rng(0)
-    a = (rng.normal(size=(4000, 40)) * 0.8 ** np.arange(40)) @ rng.normal(size=(40, 520)) + 1e-3 * rng.normal(size=(4000, 520))
+    a = (rng.normal(size=(1000, 40)) * 0.8 ** np.arange(40)) @ rng.normal(size=(40, 130)) + 1e-3 * rng.normal(size=(1000, 130))
     exact, sketch = tt_svd(a, 0.05, engine="gesdd"), tt_svd(a, 0.05)
     assert np.linalg.norm(sketch.full() - a) <= 0.05 * np.linalg.norm(a)
     assert sketch.ranks[1] <= exact.ranks[1] + 2

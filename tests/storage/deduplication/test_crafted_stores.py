@@ -131,6 +131,7 @@ CHANGES = [
     "DELETE FROM chunks", "DELETE FROM recipes", "UPDATE recipes SET ids = x'0102'", "UPDATE recipes SET ids = 'text'",
     "UPDATE recipes SET start = 'x'", "UPDATE recipes SET start = -7", "UPDATE recipes SET start = 4611686018427387904",
     "UPDATE recipes SET ids = x'ffffffffffffff7f'", "UPDATE recipes SET ids = zeroblob(80000)", "UPDATE recipes SET part = part + 1000",
+    "UPDATE recipes SET part = 'x' WHERE file = 1",
     "UPDATE files SET size = -1", "UPDATE files SET size = 9223372036854775807", "UPDATE files SET size = 'x'",
     "UPDATE files SET name = '../../x' WHERE id = 1", "UPDATE files SET name = cast(x'ff' AS TEXT) WHERE id = 1",
     "UPDATE files SET size = size + 100000", "UPDATE meta SET value = 'x' WHERE key = 'log'", "UPDATE meta SET value = -3 WHERE key = 'log'",

@@ -315,7 +315,7 @@ def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         with pytest.raises(InputError):
             SimdMap.load(path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="no such file"):
         SimdMap.load(tmp_path / "nothing.npz")
     pickled = io.BytesIO()
     np.save(pickled, np.array([{}], object), allow_pickle=True)
@@ -366,3 +366,25 @@ def test_what_is_written_is_flushed_before_it_counts(tmp_path: Path, monkeypatch
         calls.clear()
         index.insert_many([2], [2])
         assert calls == ["pwrite"]
+
+
+@pytest.mark.parametrize("name", ["lock", "journal-1.log", "snapshot.npz"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "second name"])
+def test_links_and_special_files_in_the_folder_are_refused(tmp_path: Path, name: str, kind: str) -> None:
+    """A map from a stranger must not write into, or cut, a file outside its folder, and a FIFO must not make it wait."""
+    with DurableMap(tmp_path / "map", sync=False) as index:
+        index.insert_many([1], [1])
+        index.snapshot()
+    part, outside = tmp_path / "map" / name, tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    if kind == "second name":
+        os.link(part, tmp_path / "another")
+    else:
+        part.unlink()
+        os.mkfifo(part) if kind == "fifo" else part.symlink_to(outside)
+    if (name, kind) == ("snapshot.npz", "second name"):
+        DurableMap(tmp_path / "map").close()
+        return
+    with pytest.raises(InputError, match=r"regular file|second name"):
+        DurableMap(tmp_path / "map")
+    assert outside.read_bytes() == b"precious"

@@ -1,12 +1,7 @@
-"""Store files with one field changed and every checksum repaired, as a stranger could write them.
-
-As a script it opens and uses many of them: NUMBA_BOUNDSCHECK=1 python tests/storage/metadata/damaged_images.py --count 20000
-"""
+"""Store files with one field changed and every checksum repaired, as a stranger could write them (`tests/fuzz_decoders` makes many)."""
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -112,24 +107,3 @@ def use(path: Path) -> str:
         store.stat_many(frame["id"].to_numpy())
         store.query()
         return "unsound" if faults else "sound"
-
-
-def main() -> None:
-    """Prints how many mutants were refused and how many could be used."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--count", type=int, default=2000)
-    options.add_argument("--seed", type=int, default=0)
-    given = options.parse_args()
-    counts: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "store"
-        whole = sound(path)
-        for number in range(given.count):
-            path.write_bytes(mutant(whole, np.random.default_rng([given.seed, number])))
-            found = use(path)
-            counts[found] = counts.get(found, 0) + 1
-    print(counts)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ HANDLERS = 4
 RENAME = 9
 
 
-@pytest.fixture(scope="module", params=[40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[24, pytest.param(200, marks=pytest.mark.slow)])
 def recorded(request):
     run = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("crash_recorder.py")), str(request.param), "5", "7"],

@@ -21,7 +21,7 @@ SHARES = {CREATE: 0.4, MKDIR: 0.05, UNLINK: 0.2, RMDIR: 0.02, RENAME: 0.13, SETA
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @example(seed=6731, steps=687)  # a directory's log is cleaned after its attributes were set
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 1500))
 def test_the_bytes_hold_the_tree(name, seed, steps):

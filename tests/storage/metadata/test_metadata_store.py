@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import nullcontext
 
 import numpy as np
 import polars as pl
 import pytest
+from child_process import in_a_child
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -172,17 +171,14 @@ def test_query_answers_as_find_does(tmp_path):
 
 
 def test_a_killed_process_loses_no_finished_call(tmp_path):
-    code = f"""
-import os, signal
-from armillary.storage.metadata import MetadataStore
-store = MetadataStore({str(tmp_path / "s")!r})
-folder = store.mkdir(1, "d")
-store.create_many(folder, [f"f{{i}}" for i in range(500)])
-store.rename(folder, "f7", 1, "moved")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert run.returncode == -signal.SIGKILL, run.stderr
+    def write():
+        store = MetadataStore(tmp_path / "s")
+        folder = store.mkdir(1, "d")
+        store.create_many(folder, [f"f{i}" for i in range(500)])
+        store.rename(folder, "f7", 1, "moved")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_a_child(write) == -signal.SIGKILL
     with MetadataStore(tmp_path / "s") as store:
         assert store.check() == []
         assert len(store) == 501

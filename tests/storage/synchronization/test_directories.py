@@ -360,11 +360,11 @@ def test_a_history_thousands_deep(pair, a, b):
         store = replica.store
         (head,) = store.heads_at("f")
         with store.transaction():
-            for k in range(3000):
+            for k in range(1500):
                 made = entry_version((head.id,), head.file, "f", Entry("file", 0o644, k, f"{k:064x}"))
                 store.create(made)
                 head = made
-            store.run("UPDATE shown SET id = ?, data = ? WHERE path = ?", [(head.id, b"%064x" % 2999, b"f")])
+            store.run("UPDATE shown SET id = ?, data = ? WHERE path = ?", [(head.id, b"%064x" % 1499, b"f")])
     (a / "f").write_bytes(b"the last")
     both(pair)
     assert contents(b) == [b"the last"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -76,6 +77,33 @@ def test_a_content_that_is_no_name_of_one_is_refused(known, kind, data):
         sync(a, b, durable=False)
     assert (outside / "secret").read_bytes() == b"secret"
     assert not (a / "stolen").exists()
+
+
+@pytest.mark.parametrize("change", [
+    "INSERT INTO copies VALUES ('text', x'61')", "INSERT INTO copies VALUES (x'61', 1.5)", "UPDATE shown SET path = 1.5 WHERE path = x'642f66'",
+    "UPDATE links SET digest = 'xyz'", "UPDATE links SET finished_digest = 1.5", "UPDATE links SET epoch = -1", "UPDATE links SET n = 9223372036854775807",
+    "UPDATE links SET summary = 'text'", "UPDATE log SET number = 'x' WHERE number = 1",
+])  # fmt: skip
+def test_a_row_of_another_type_is_refused(known, change):
+    """Rows of other tables than versions and wants; those that no change of the files asks for are never read."""
+    a, b, _ = known
+    _change(a, (change,))
+    (a / "new").write_bytes(b"new")
+    (b / "other").write_bytes(b"other")
+    with pytest.raises(InputError):
+        for _ in range(2):
+            sync(a, b, durable=False)
+            (a / "d/f").write_bytes(b"changed")
+            (b / "d/f").write_bytes(b"changed otherwise")
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM log WHERE number = 1", "UPDATE want SET id = NULL", "DELETE FROM versions"])
+def test_a_state_that_lacks_rows_is_refused_or_of_no_use(known, change):
+    a, _, outside = known
+    _change(a, ("INSERT INTO want VALUES (x'6e6577', ?)", ID), (change,))
+    with contextlib.suppress(InputError):
+        sync(a, outside, durable=False)
+    assert (outside / "secret").read_bytes() == b"secret"
 
 
 def test_a_file_behind_a_link_is_neither_read_nor_given(known):

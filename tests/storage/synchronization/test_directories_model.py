@@ -22,7 +22,7 @@ Edit = tuple[str, str, str]
 kinds = st.sampled_from(("write", "write", "delete", "rename", "mode"))
 edits = st.lists(st.tuples(kinds, st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=5)
 rounds = st.lists(st.tuples(edits, edits), min_size=1, max_size=4)
-few = settings(max_examples=12)
+few = settings(max_examples=8)
 
 
 class User:

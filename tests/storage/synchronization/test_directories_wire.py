@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from directory_trees import STATE, tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from armillary.errors import InputError
@@ -172,6 +172,7 @@ words = st.builds(
 )  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(wire.LINK_KINDS), words)
 def test_messages_come_back_as_they_were(kind, word):
     body = wire.link_body(Message(kind, word))

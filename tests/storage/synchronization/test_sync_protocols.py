@@ -303,7 +303,7 @@ def history(words: list[tuple[str, str, str, float]]) -> list[Operation]:
     return out
 
 
-@settings(max_examples=75)
+@settings(max_examples=50)
 @given(WORDS, WORLDS, st.sampled_from(CAREFUL))
 def test_nothing_is_lost_and_no_ordered_edits_conflict(
     words: list[tuple[str, str, str, float]], world: dict[str, object], protocol: SyncProtocol

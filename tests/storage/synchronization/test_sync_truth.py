@@ -88,7 +88,7 @@ HISTORIES = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=75)
+@settings(max_examples=50)
 @given(HISTORIES, st.lists(st.lists(st.integers(0, 24), min_size=1, max_size=3), max_size=5))
 def test_any_history_whatsoever(words: list[tuple[str, str, str, list[int]]], shown: list[list[int]]) -> None:
     truth = Truth()

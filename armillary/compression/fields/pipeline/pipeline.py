@@ -273,6 +273,8 @@ class Pipeline:
             kind = next(p.kind for n in plain if n.name == name for p in n.stage.outputs if p.name == port)
             if array.dtype.str not in KINDS[kind]:
                 raise InputError(f"section {name}.{port}: found {array.dtype}; expected {kind}")
+            if port == "bound" and array.size != 2:
+                raise InputError(f"section {name}.{port}: found {array.size} values; expected the bound and its width")
         for node in reversed(plain):
             if node.stage.analysis:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -55,7 +56,7 @@ class LogLines(ArrayCodec):
     def unpack(self, data: memoryview) -> np.ndarray:
         """Restores the array."""
         from ..planning.plan import unwritten
-        from ..streams.compressors import compressor
+        from ..streams.compressors import compressor, too_large
 
         whole = bytes(data)
         length = struct.unpack_from("<I", whole)[0] if len(whole) >= 4 else 1 << 31
@@ -64,14 +65,16 @@ class LogLines(ArrayCodec):
         try:
             head = json.loads(whole[4 : 4 + length])
             dtype, shape, planned = np.dtype(head["dtype"]), tuple(int(n) for n in head["shape"]), bool(head["planned"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise InputError("lines: found a damaged head; expected dtype and shape") from None
         text = compressor(self.parameters["compressor"]).decompress(whole[4 + length :], most_bytes=self.most_bytes)
         if planned:
             text = unwritten(text, "lines")[1]
         lines = text.split(b"\n")[:-1]
-        if dtype.kind not in "SO" or len(lines) != int(np.prod(shape)):
+        if dtype.kind not in "SO" or min(shape, default=0) < 0 or len(lines) != math.prod(shape):
             raise InputError(f"lines: found {len(lines)} lines of {dtype}; expected {shape}")
+        if len(lines) * dtype.itemsize > self.most_bytes:
+            raise too_large("lines", self.most_bytes)
         out = np.empty(len(lines), dtype)
         out[:] = lines
         return out.reshape(shape)

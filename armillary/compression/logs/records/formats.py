@@ -69,7 +69,7 @@ class Format:
 
 
 MOST_FIELDS = 1000
-_SEPARATORS = {PLAIN: "\t,;| ", QUOTED: "\t,;| ", BRACKETS: " ", PAIRS: " ", JSON: (",", ", ")}
+_SEPARATORS = {PLAIN: tuple("\t,;| "), QUOTED: tuple("\t,;| "), BRACKETS: (" ",), PAIRS: (" ",), JSON: (",", ", ")}
 
 
 _NETFLOW = re.compile(rb"(?i)^(ts|date|firstseen|first_switched|start)\b.*\b(sa|src|srcip|srcaddr|ipv4_src_addr)", re.ASCII)

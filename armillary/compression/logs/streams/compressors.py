@@ -80,7 +80,7 @@ class Compressor:
             return out
         except InputError:
             raise
-        except (zlib.error, OSError, lzma.LZMAError, EOFError, ValueError, MemoryError) as error:
+        except (zlib.error, OSError, lzma.LZMAError, EOFError, ValueError, MemoryError, SystemError) as error:
             raise InputError(f"{self.name}: the compressed bytes are damaged ({error})") from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("zstd", "zstandard", "brotli", "pyppmd"):
@@ -106,8 +106,8 @@ def too_large(name: str, most_bytes: int) -> InputError:
 
 
 _PPMD_HEAD = struct.Struct("<BQI")
-#: Zero bytes that the coder may want behind its stream, which leaves them out.
-_PPMD_ZEROS = 8
+#: The coder leaves out the zero bytes at the end of its stream, and the decoder wants some of them.
+_PPMD_ZEROS = bytes(1 << 16)
 
 
 def _ppmd(data: Any, order: int) -> bytes:
@@ -123,18 +123,17 @@ def _from_ppmd(data: bytes, most_bytes: int) -> bytes:
     if size > most_bytes:
         raise too_large("ppmd", most_bytes)
     decoder = extras.need("pyppmd").Ppmd7Decoder(order, PPMD_MEMORY)
-    pieces, done, zeros = [], 0, 0
+    pieces, done = [], 0
     fed = data[_PPMD_HEAD.size :]
     while done < size:
         piece = decoder.decode(fed, min(size - done, _PIECE))
         pieces.append(piece)
         done += len(piece)
-        fed = b""
-        if done < size and decoder.needs_input:
-            # An empty input would be an error of pyppmd's.
-            fed, zeros = b"\0", zeros + 1
-            if zeros > _PPMD_ZEROS:
-                raise InputError(f"ppmd: the stream ends after {done} of {size} bytes")
+        if done < size and decoder.eof:
+            # After its end, or an error, pyppmd would go on with a broken model and read wherever that leads.
+            raise InputError(f"ppmd: the stream ends after {done} of {size} bytes")
+        # A cut stream is read to the end all the same, because a decoder whose thread still waits for input cannot be dropped safely.
+        fed = _PPMD_ZEROS if decoder.needs_input else b""
     out = b"".join(pieces)
     if zlib.crc32(out) != check:
         raise InputError("ppmd: the checksum does not fit")

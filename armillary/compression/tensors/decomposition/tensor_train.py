@@ -5,7 +5,9 @@ A[i₁, …, i_d] ≈ G₁[i₁]·G₂[i₂]·…·G_d[i_d], where G_k[i] is an 
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.files.opening import STREAM_BYTES
 
 from .split_svd import Svd, svd, truncated
 
@@ -62,8 +65,12 @@ class TT:
         """Bytes of all cores."""
         return sum(core.nbytes for core in self.cores)
 
-    def full(self) -> Array:
-        """Returns the tensor itself."""
+    def full(self, *, most_bytes: int = STREAM_BYTES) -> Array:
+        """Returns the tensor itself, of at most `most_bytes` bytes: a few small cores can stand for a tensor without end."""
+        values = itertools.accumulate((core.shape[1] for core in self.cores), operator.mul)
+        if max(v * core.shape[2] * core.itemsize for v, core in zip(values, self.cores, strict=True)) > most_bytes:
+            said = f"found a train of {len(self.cores)} modes and {math.prod(self.shape):,} values"
+            raise InputError(f"{said}; expected a tensor of at most {most_bytes:,} bytes (set most_bytes)")
         made = self.cores[0].reshape(self.shape[0], -1)
         for core in self.cores[1:]:
             made = made.reshape(-1, core.shape[0]) @ core.reshape(core.shape[0], -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,8 @@ def from_safetensors(path: str | os.PathLike[str], *, most_bytes: int = STREAM_B
     counts: dict[str, int] = {}
     for name in found:
         train, _, k = name.rpartition("/")
-        if not train or not k.isdigit():
-            raise InputError(f'found the tensor "{name}"; expected cores named train/0, train/1, …', where=str(path))
+        if not train or not re.fullmatch(r"[0-9]{1,6}", k):
+            raise InputError(f'found the tensor "{one_line(name, 60)}"; expected cores named train/0, train/1, …', where=str(path))
         counts[train] = max(counts.get(train, 0), int(k) + 1)
     try:
         return {train: TT(tuple(found[f"{train}/{k}"] for k in range(count))) for train, count in counts.items()}

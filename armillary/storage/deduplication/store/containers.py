@@ -21,9 +21,9 @@ import numpy as np
 
 from armillary.errors import InputError
 from armillary.files.checksums import crc32c
+from armillary.files.stores import open_folder, open_regular
 
 from .chunking import Chunker
-from .opening import open_folder, open_regular
 
 MAGIC, VERSION = b"ARMDEDUP", 1
 HEAD = struct.Struct("<8sIIQ8x")

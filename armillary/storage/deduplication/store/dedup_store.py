@@ -22,13 +22,14 @@ import numpy as np
 
 from armillary.errors import InputError
 from armillary.files.checksums import crc32c, crc32c_pieces
+from armillary.files.stores import open_regular
 
 from ..workload import CONTAINER_BYTES
 from .chunking import Chunker, fingerprint
 from .containers import HEAD, SLOT, BadSlot, Containers, Place
 from .index import MOST_CONTAINERS, PART, Chunk, Index, checked_name
 from .inspection import Space, Verification, fragmentation_of, space_of, verified
-from .opening import FOLDER, check_folder, open_regular
+from .opening import FOLDER, check_folder
 from .overwriting import overwrite_range
 from .relocate import RelocationReport, move_chunks
 

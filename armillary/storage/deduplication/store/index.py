@@ -267,8 +267,8 @@ class Index:
         """(part, start in bytes, chunk numbers) of the parts of a recipe that hold bytes `start` to `end`."""
         rows = self._rows("SELECT part, start, ids FROM recipes WHERE file = ? AND start < ? ORDER BY part",
                           (file, 2**62 if end is None else max(end, 1)))  # fmt: skip
-        for _, begin, ids in rows:
-            if type(begin) is not int or type(ids) is not bytes or len(ids) % 8 or not 0 < len(ids) <= 8 * PART:
+        for part, begin, ids in rows:
+            if type(part) is not int or type(begin) is not int or type(ids) is not bytes or len(ids) % 8 or not 0 < len(ids) <= 8 * PART:
                 raise self._bad(f"a recipe that begins at {begin!r} with {ids!r:.40}")
         after = ([row[1] for row in rows] + [2**62])[1:]
         return [(row[0], row[1], np.frombuffer(row[2], "<i8")) for row, ends in zip(rows, after, strict=True) if ends > start]

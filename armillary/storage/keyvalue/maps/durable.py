@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import InputError, unknown
+from armillary.files.stores import check_regular, open_regular
 
 from ..tables.keys import KEY_TYPES, as_bits, as_keys, as_values, bits_of, keys_of, row_numbers
 from . import snapshot as files
@@ -45,7 +46,7 @@ class DurableMap:
                 raise unknown("type", str(name), KEY_TYPES, where=what)
         self.folder, self.sync, self.journal_bytes = Path(folder), sync, journal_bytes
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._lock = open_regular(None, str(self.folder / "lock"), os.O_RDWR | os.O_CREAT, str(self.folder / "lock"))
         #: Held as long as the map is open.
         self._journal: Journal | None = None
         try:
@@ -61,7 +62,8 @@ class DurableMap:
     def _open(self, keys: np.dtype, values: np.dtype) -> None:
         self._clear_scratch()
         whole = self.folder / "snapshot.npz"
-        if whole.exists():
+        if os.path.lexists(whole):
+            check_regular(os.lstat(whole), str(whole), writing=False)
             self.map, extra = files.load(whole)
             self.generation = extra.get("generation", 0)
         else:

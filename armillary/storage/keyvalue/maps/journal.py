@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.files.stores import open_regular
 
 from .snapshot import flush_folder
 
@@ -33,7 +34,7 @@ class Journal:
         self.path, self.sync = path, sync
         self._keys, self._values = np.dtype(f"u{keys.itemsize}"), np.dtype(f"u{values.itemsize}")
         self._head = HEAD.pack(MAGIC, VERSION, generation, keys.name.encode(), values.name.encode())
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = open_regular(None, str(path), os.O_RDWR | os.O_CREAT, str(path))
         #: Where the last whole record ends; the file is never longer while nobody writes.
         self.end = os.fstat(self._file).st_size
         #: Why nothing more may be written, once a failed write could not be undone.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
+from armillary.files import open_file
+from armillary.files.archives import ARCHIVE_FAULTS
 
 from ..tables.buckets import FAILURES, LIVE, SIDE, STASH, STASH_LANES, STASHED, TOMBS, stash_lanes
 from ..tables.keys import KEY_TYPES, aligned, empty_of
@@ -67,17 +70,17 @@ def flush_folder(folder: Path) -> None:
 def load(path: Path) -> tuple[SimdMap, dict[str, int]]:
     """Reads the map in a file, and the `extra` that its header holds."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _from(archive, path)
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"found a file that cannot be read ({error}); expected a saved map", where=str(path)) from None
+        with open_file(path, limit=None, unpack=False) as file, zipfile.ZipFile(file) as archive:
+            return _from(archive, path, os.fstat(file.fileno()).st_size)
+    except (*ARCHIVE_FAULTS, NotImplementedError, struct.error) as error:
+        raise InputError(f"found a file that cannot be read ({one_line(str(error), 120)}); expected a saved map", where=str(path)) from None
 
 
-def _from(archive: zipfile.ZipFile, path: Path) -> tuple[SimdMap, dict[str, int]]:
+def _from(archive: zipfile.ZipFile, path: Path, size: int) -> tuple[SimdMap, dict[str, int]]:
     from .simd_map import MOST_LOAD, SimdMap
 
     where = str(path)
-    header = _header(_array(archive, "header", path, np.dtype(np.uint8), most=MOST_HEADER), where)
+    header = _header(_array(archive, "header", path, size, np.dtype(np.uint8), most=MOST_HEADER), where)
     expect = _Expect(header, where)
     keys, values = np.dtype(expect.one_of("keys", KEY_TYPES)), np.dtype(expect.one_of("values", VALUE_TYPES))
     made = SimdMap(
@@ -89,8 +92,8 @@ def _from(archive: zipfile.ZipFile, path: Path) -> tuple[SimdMap, dict[str, int]
     slots = buckets_in(made._layout) * (LINE // keys.itemsize)
     stash = stash_lanes(slots) if header["version"] == VERSION else STASH
     slots += stash
-    made._keys = _array(archive, "keys", path, np.dtype(f"u{keys.itemsize}"), exactly=slots)
-    made._values = _array(archive, "values", path, np.dtype(f"u{values.itemsize}"), exactly=slots + 2)
+    made._keys = _array(archive, "keys", path, size, np.dtype(f"u{keys.itemsize}"), exactly=slots)
+    made._values = _array(archive, "values", path, size, np.dtype(f"u{values.itemsize}"), exactly=slots + 2)
     made._rows = int(expect.number("rows", 0, 2**62, whole=True))
     sides, extra = header.get("sides"), header.get("extra")
     if not isinstance(sides, list) or len(sides) != 2 or any(side not in (0, 1) for side in sides):
@@ -142,7 +145,7 @@ class _Expect:
 
 
 def _array(
-    archive: zipfile.ZipFile, name: str, path: Path, dtype: np.dtype, *, exactly: int | None = None, most: int | None = None
+    archive: zipfile.ZipFile, name: str, path: Path, size: int, dtype: np.dtype, *, exactly: int | None = None, most: int | None = None
 ) -> np.ndarray:
     """Reads a member as an array on a 64-byte line; its length is checked against the file before anything is allocated."""
     where = f"{path}: {name}"
@@ -150,7 +153,6 @@ def _array(
         entry = archive.getinfo(f"{name}.npy")
     except KeyError:
         raise InputError("found no such array; expected one", where=where) from None
-    size = path.stat().st_size
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > size:
         raise InputError(f"found a compressed array of {entry.file_size} bytes in a file of {size}; expected a stored one", where=where)
     with archive.open(entry) as member:

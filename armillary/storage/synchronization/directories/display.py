@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ..replicas.versions import Version
-from .entries import Entry, above, conflict_name, entry, entry_version, raw, text
+from .entries import Entry, above, conflict_name, entry, entry_version, raw
 from .store import DirectoryStore
 
 T = TypeVar("T")
@@ -102,10 +102,10 @@ def plan(store: DirectoryStore, paths: Iterable[str]) -> None:
     """Writes down what should lie at these paths where it is not what lies there."""
     paths = set(paths)
     copies_of: dict[str, set[str]] = {}
-    for copy, base in store.rows("SELECT path, base FROM copies"):
-        copies_of.setdefault(text(base), set()).add(text(copy))
-        if text(copy) in paths:
-            paths.add(text(base))
+    for copy, base in store.copies():
+        copies_of.setdefault(base, set()).add(copy)
+        if copy in paths:
+            paths.add(base)
     wanted: dict[bytes, str | None] = {}
     for path in sorted(paths):
         desired = _desired(store, path)

@@ -18,7 +18,7 @@ from armillary.errors import one_line
 from ..replicas.versions import Item, Version
 from .beneath import create_new
 from .display import MergeContents, plan, reconcile, with_folders
-from .entries import MODE, Entry, Kind, Stat, content_hash, entry, entry_version, is_racy, kind, kind_of, raw, signature, text
+from .entries import MODE, Entry, Kind, Stat, content_hash, entry, entry_version, is_racy, kind, kind_of, signature, text
 from .store import DirectoryStore, Shown
 
 PIECE = 1 << 20
@@ -116,7 +116,7 @@ def walk(store: DirectoryStore, hot: set[bytes]) -> Walk:
                     todo.append(path + b"/")
                 _compare(store, out, path, what, st, None if row is None else store.shown_at(path), stamp, hot)
     closed = tuple(out.closed)
-    for path in rows:
+    for path in map(store.checked_path, rows):
         # A listing may leave out what is moved about meanwhile.
         missed = path[: path.rfind(b"/") + 1] in listed and os.path.lexists(root + b"/" + path)
         if not missed and not (closed and path.startswith(closed)) and (was := store.shown_at(path)) is not None:
@@ -309,10 +309,10 @@ class _Scan:
             self.rows[one.path] = _row(one.path, made, one)
         store.insert(items)
         self.counted["created"] += len(items)
-        busy = self.wants.keys() | {path for (path,) in store.rows("SELECT path FROM copies")}
+        busy = {text(path) for path in self.wants} | {copy for copy, _ in store.copies()}
         folders = with_folders(v.path for _, v in items) - {v.path for _, v in items}
-        crowded = {text(path) for (path,) in store.rows("SELECT path FROM heads WHERE live GROUP BY path HAVING COUNT(*) > 1")}
-        self.touched |= folders | {v.path for _, v in items if v.path in crowded or raw(v.path) in busy}
+        crowded = store.paths("SELECT path FROM heads WHERE live GROUP BY path HAVING COUNT(*) > 1")
+        self.touched |= folders | {v.path for _, v in items if v.path in crowded or v.path in busy}
         self.touched |= {v.path for _, v in items if kind(v) != "dir" and store.has_below(v.path)}
 
     def _explain(self, first: list[_Change], rest: dict[str, list[_Change]]) -> None:

@@ -228,10 +228,8 @@ class Session:
         if self._incoming is not None:
             os.close(self._incoming.fd)
         if self.peer:
-            if self.store.rows("SELECT 1 FROM links WHERE peer = ?", (self.peer,)) and self.finished:
-                known = self.store.rows("SELECT summary FROM links WHERE peer = ?", (self.peer,))[0][0]
-                if wire.read_summary(Reader(known)) != self.link.theirs:
-                    self.store.keep_summary(self.peer, self.link.theirs)
+            if self.finished and (known := self.store.summary_of(self.peer)) is not None and known != self.link.theirs:
+                self.store.keep_summary(self.peer, self.link.theirs)
             self.replica.finish()
 
     @property

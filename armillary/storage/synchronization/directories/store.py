@@ -155,7 +155,7 @@ class DirectoryStore(VersionStore):
         self.ready = {one.name for one in os.scandir(self.staging) if _HASH.fullmatch(one.name) and one.is_file(follow_symlinks=False)} \
             if self.keep else set()  # fmt: skip
         self.counts = dict(self.rows("SELECT author, MAX(number) FROM log GROUP BY author"))
-        if not all(isinstance(author, str) and _ID.fullmatch(author) and isinstance(n, int) and n > 0 for author, n in
+        if not all(isinstance(author, str) and _ID.fullmatch(author) and _is_count(n) and n > 0 for author, n in
                    [(self.me, 1), *self.counts.items()]):  # fmt: skip
             raise self._wrong("authors that are no ids")
 
@@ -260,7 +260,10 @@ class DirectoryStore(VersionStore):
         lacks = [(author, theirs.get(author, 0)) for author, count in self.counts.items() if theirs.get(author, 0) < count]
         if not lacks:
             return ()
-        first = min(self.rows("SELECT seq FROM log WHERE author = ? AND number = ?", (a, n + 1))[0][0] for a, n in lacks)
+        begins = [self.rows("SELECT seq FROM log WHERE author = ? AND number = ?", (a, n + 1)) for a, n in lacks]
+        if not all(begins):
+            raise self._wrong("a log that lacks versions")
+        first = min(begin[0][0] for begin in begins)
         found = self._database.execute(f"SELECT l.author, l.number, h.id, {_VERSION} FROM log l JOIN versions v ON v.id = l.id "
                                        "LEFT JOIN heads h ON h.id = l.id WHERE l.seq >= ? ORDER BY l.seq", (first,))  # fmt: skip
         out: list[Item] = []
@@ -268,6 +271,8 @@ class DirectoryStore(VersionStore):
         gone: set[str] = set()
         size = 0
         for author, number, head, *row in found:
+            if not _is_count(number) or not _is_id(author):
+                raise self._wrong("a version without a number")
             if number <= theirs.get(author, 0):
                 continue
             one = self._version(row)
@@ -303,7 +308,10 @@ class DirectoryStore(VersionStore):
 
     def get(self, id: str) -> Version:
         """Returns a version that is here."""
-        return self._version(self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))[0])
+        found = self.rows(f"SELECT {_VERSION} FROM versions v WHERE v.id = ?", (id,))
+        if not found:
+            raise self._wrong("an id without its version")
+        return self._version(found[0])
 
     def is_head(self, id: str) -> bool:
         """Returns whether nothing here was made from it."""
@@ -333,6 +341,8 @@ class DirectoryStore(VersionStore):
             query = """SELECT h.id, l.author, l.number FROM heads h JOIN log l ON l.id = h.id WHERE NOT h.live
                        AND NOT EXISTS (SELECT 1 FROM heads o WHERE o.file = h.file AND o.id <> h.id)"""
             for id, author, number in self.rows(query):
+                if not _is_count(number):
+                    raise self._wrong("a version without a number")
                 if all(theirs.get(author, 0) >= number for theirs in summaries):
                     self.run("DELETE FROM heads WHERE id = ?", [(id,)])
 
@@ -366,14 +376,22 @@ class DirectoryStore(VersionStore):
 
     def wanted(self) -> list[tuple[bytes, Version | None]]:
         """Returns what is still to be placed: path and version, or None for nothing."""
-        return [(self._path(row[0]), None if row[1] is None else self._version(row[1:])) for row in self.rows(
+        return [(self.checked_path(row[0]), None if row[1] is None else self._version(row[1:])) for row in self.rows(
             f"SELECT w.path, {_VERSION} FROM want w LEFT JOIN versions v ON v.id = w.id ORDER BY w.path")]  # fmt: skip
 
     def conflicts(self) -> tuple[str, ...]:
         """Returns the paths with more than one living head, which are their copies and all names of a file that was given two."""
-        found = {text(path) for (path,) in self.rows("SELECT path FROM copies")}
-        found |= {text(path) for (path,) in self.rows("SELECT h.path FROM splits s JOIN heads h ON h.file = s.file WHERE h.live")}
+        found = {copy for copy, _ in self.copies()}
+        found |= self.paths("SELECT h.path FROM splits s JOIN heads h ON h.file = s.file WHERE h.live")
         return tuple(sorted(found))
+
+    def copies(self) -> list[tuple[str, str]]:
+        """Returns the paths of copies that conflicts made, each with the path that it is a copy of."""
+        return [(text(self.checked_path(copy)), text(self.checked_path(base))) for copy, base in self.rows("SELECT path, base FROM copies")]
+
+    def paths(self, query: str) -> set[str]:
+        """Returns the paths that a query finds."""
+        return {text(self.checked_path(path)) for (path,) in self.rows(query)}
 
     # Links.
 
@@ -384,12 +402,12 @@ class DirectoryStore(VersionStore):
         if not found:
             return Register()
         epoch, n, phase, digest, staged, outgoing, finished_n, finished_digest, asked = found[0]
-        numbers, blobs = (epoch, n, finished_n, asked), (staged, outgoing)
-        sound = all(isinstance(i, int) for i in numbers) and all(isinstance(b, bytes) for b in blobs) and phase in {p.value for p in Phase}
-        if not sound:
+        numbers, blobs, digests = (epoch, n, finished_n, asked), (staged, outgoing), (digest, finished_digest)
+        sound = all(map(_is_count, numbers)) and all(isinstance(b, bytes) for b in blobs) and phase in {p.value for p in Phase}
+        if not sound or not all(isinstance(d, str) and re.fullmatch(r"(?:[0-9a-f]{2}){0,16}", d) for d in digests):
             raise self._wrong(f"a register of the link to {one_line(str(peer), 40)} that cannot be")
         items = [wire.read_items(wire.Reader(kept, self.where), self.state_name) for kept in blobs]
-        return Register(epoch, n, Phase(phase), str(digest), items[0], items[1], (finished_n, str(finished_digest)), asked)
+        return Register(epoch, n, Phase(phase), digest, items[0], items[1], (finished_n, finished_digest), asked)
 
     def keep_register(self, peer: str, r: Register, changed: Iterable[str]) -> None:
         """Writes a register; of what may be long only what changed."""
@@ -409,7 +427,17 @@ class DirectoryStore(VersionStore):
 
     def summaries(self) -> list[dict[str, int]]:
         """Returns what each known replica has."""
-        return [wire.read_summary(wire.Reader(kept, self.where)) for (kept,) in self.rows("SELECT summary FROM links")]
+        return [self._read_summary(kept) for (kept,) in self.rows("SELECT summary FROM links")]
+
+    def summary_of(self, peer: str) -> dict[str, int] | None:
+        """Returns what a peer is known to have, or None for a stranger."""
+        found = self.rows("SELECT summary FROM links WHERE peer = ?", (peer,))
+        return self._read_summary(found[0][0]) if found else None
+
+    def _read_summary(self, kept: Any) -> dict[str, int]:
+        if not isinstance(kept, bytes):
+            raise self._wrong("a summary that is no bytes")
+        return wire.read_summary(wire.Reader(kept, self.where))
 
     def staged(self) -> set[str]:
         """Returns the contents that open transactions or pending placements need."""
@@ -425,8 +453,8 @@ class DirectoryStore(VersionStore):
         path, id, kind, mode, data, *rest = row
         holds = self._entry(kind, mode, rest[0], data)
         if holds is None or not _is_id(id) or len(rest) != 4 or not all(isinstance(number, int) for number in rest):
-            raise self._wrong(f'a row for "{one_line(text(self._path(path)), 60)}" that cannot be')
-        return Shown(self._path(path), id, holds.kind, holds.mode, holds.data, Stat(*rest))
+            raise self._wrong(f'a row for "{one_line(text(self.checked_path(path)), 60)}" that cannot be')
+        return Shown(self.checked_path(path), id, holds.kind, holds.mode, holds.data, Stat(*rest))
 
     def _version(self, row: Iterable[Any]) -> Version:
         id, file, parents, path, kind, mode, size, data, group = row
@@ -434,7 +462,7 @@ class DirectoryStore(VersionStore):
         if not texts or not all(_is_id(one) for one in (id, *parents.split())):
             raise self._wrong("a version whose ids are none")
         holds = self._entry(kind, mode, size, data)
-        return Version(id, file, tuple(parents.split()), text(self._path(path)), holds, group, ())  # type: ignore[arg-type]
+        return Version(id, file, tuple(parents.split()), text(self.checked_path(path)), holds, group, ())  # type: ignore[arg-type]
 
     def _entry(self, kind: Any, mode: Any, size: Any, data: Any) -> Entry | None:
         if kind == 0:
@@ -447,11 +475,17 @@ class DirectoryStore(VersionStore):
             raise self._wrong(f'a {what} that holds "{one_line(held, 60)}"')
         return Entry(what, mode, size, held)
 
-    def _path(self, path: Any) -> bytes:
+    def checked_path(self, path: Any) -> bytes:
+        """Returns a path of a row; one that is no bytes or leads out of the root is refused."""
         if not isinstance(path, bytes):
             raise self._wrong("a path that is no bytes")
         check_entry_path(text(path), self.state_name, self.where)
         return path
+
+
+def _is_count(number: Any) -> bool:
+    """Says whether it is a whole number that can be counted on without ever becoming more than SQLite holds."""
+    return isinstance(number, int) and 0 <= number <= wire.MOST_NUMBER
 
 
 def _is_id(id: Any) -> bool:

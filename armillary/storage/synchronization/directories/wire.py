@@ -22,6 +22,8 @@ FORMAT = 1
 HEAD = struct.Struct(">III")
 #: The largest body that is taken, in bytes. An offer of a million versions fits.
 MOST_BYTES = 1 << 28
+#: The largest number that is taken. One more still fits SQLite's integers.
+MOST_NUMBER = (1 << 62) - 1
 #: Bytes of a file in one frame.
 PIECE = 1 << 18
 WHERE = "wire"
@@ -70,12 +72,12 @@ class Reader:
         """Returns the error for this place."""
         return InputError(f"byte {self._at}: found {found}; expected {expected}", where=self.where)
 
-    def number(self, most: int = (1 << 63) - 1) -> int:
+    def number(self, most: int = MOST_NUMBER) -> int:
         """Reads a number from 0 to `most`."""
         value = shift = 0
         while True:
             if self._at >= len(self._body) or shift > 63:
-                raise self.wrong("no end of a number", "seven bits a byte")
+                raise self.wrong("no end of a number", "seven bits per byte")
             byte = self._body[self._at]
             self._at += 1
             value |= (byte & 127) << shift
