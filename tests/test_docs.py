@@ -8,11 +8,15 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Pages whose commands everybody runs first; those of the others take minutes in all, and are left to `-m ""`.
+FIRST = {"README.md", "index.md", "own-work.md"}
+LONG = {"offline.md"}
 TRACE = "time,object,size\n" + "".join(f"{i},{('home', 'logo', 'news')[i * i % 3]},{(512, 9000, 70)[i * i % 3]}\n" for i in range(40))
 
 
@@ -25,11 +29,18 @@ def folder_of_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def pages(language: str, ordinary: Callable[[str], bool]) -> list[Any]:
+    """The pages with examples in this language; those that are not ordinary are slow."""
+    return [
+        pytest.param(page, id=page.name, marks=() if ordinary(page.name) else pytest.mark.slow) for page in PAGES if blocks(page, language)
+    ]
+
+
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", pages("python", lambda name: name not in LONG))
 def test_python_examples(page: Path, folder_of_examples: Path) -> None:
     code = "\n".join(blocks(page, "python"))
     test = doctest.DocTestParser().get_doctest(code, {"__name__": "__main__"}, page.name, str(page), 0)
@@ -39,7 +50,7 @@ def test_python_examples(page: Path, folder_of_examples: Path) -> None:
     assert results.failed == 0, "".join(said)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "console")], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", pages("console", lambda name: name in FIRST))
 def test_console_examples(page: Path, folder_of_examples: Path, armillary_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     commands = [line[2:] for block in blocks(page, "console") for line in block.splitlines() if line.startswith("$ armillary ")]
     for command in commands:

@@ -125,16 +125,18 @@ def _done(store: Path) -> set[tuple[str, str, int]]:
         connection.close()
 
 
-@pytest.mark.parametrize("name", ["here", "processes:2"])
-def test_kill_9_loses_no_finished_unit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """204 units of 20 ms, ten kills of the coordinator at random instants on each of two engines: twenty in all."""
+@pytest.mark.parametrize(
+    ("name", "kills"), [("processes:2", 2), *(pytest.param(name, 10, marks=pytest.mark.slow) for name in ("here", "processes:2"))]
+)
+def test_kill_9_loses_no_finished_unit(name: str, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """204 units of 20 ms, and the coordinator killed at random instants: twenty times in all, twice in the ordinary tests."""
     log, store = tmp_path / "log", tmp_path / "s.db"
     log.touch()
     monkeypatch.setenv("OUTSIDE_LOG", str(log))
     monkeypatch.setenv("OUTSIDE_MS", "20")
     rng = random.Random(name)
     killed_with: dict[tuple[str, str, int], int] = {}
-    for attempt in range(10):
+    for attempt in range(kills):
         process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", STUDY, str(store), name], stderr=subprocess.PIPE)
         seen = len(_done(store)) if store.exists() else 0
         deadline = time.monotonic() + 60
@@ -151,7 +153,7 @@ def test_kill_9_loses_no_finished_unit(name: str, tmp_path: Path, monkeypatch: p
     result = armillary.compare("outside/draws", techniques=["plain", "twin"], repeats=17, store=store)
     assert {unit["state"] for unit in result.units} == {"done"}
     assert len(result.units) == 204
-    assert 10 <= len(killed_with) < 204, "the kills came in the middle"
+    assert kills <= len(killed_with) < 204, "the kills came in the middle"
     ran = Counter(log.read_text().splitlines())
     for technique, case, repeat in killed_with:
         line = f"{technique.capitalize()}|{case}|{repeat}"

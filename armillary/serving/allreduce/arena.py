@@ -47,6 +47,7 @@ allreduce = Arena(
     baseline="distserve",
     tradeoff=("max_rate", "ttft_p90"),
     repeats=1,
+    telling=["opt-175b-chat-*", "opt-66b-summary-planned-calm", "allreduce-256KiB-*"],
     constants=[
         Constant("step of a ring", "10 Ethernet, 2 NVLink", "us", "ours: as in the worked example of the docs"),
         Constant("bounds", "2.5/0.15 (66B, 70B), 4/0.2 (175B), 15 s for summaries", "s", "DistServe, OSDI 2024, table 1"),

@@ -52,6 +52,7 @@ resilience = Arena(
     baseline="restore-recompute",
     tradeoff=("recovery_s", "throughput_degraded"),
     repeats=1,
+    telling=["chat-1-loss", "chat-half-load", "chat-repair", "long-context", "random-faults"],
     constants=[
         Constant("detection", 0.1, "s", "ours, after PyTorch's watchdog, which looks every 100 ms; the same for all techniques"),
         Constant("regroup", 0.05, "s", "ours: failsafe, its parts and spare create the survivors' communicators in advance"),
