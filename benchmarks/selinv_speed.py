@@ -71,17 +71,14 @@ def kernels() -> dict[str, Any]:
         for side in (6, 8, 10):
             problem = Problem(spatio_temporal(64, side, 4, rng))
             problem.sparse  # noqa: B018
-            work = Takahashi().invert(problem).work
             whole = least_cpu(partial(Takahashi().invert, problem), 3)
             blocks = problem.blocks
             count = whole_work(blocks.n, blocks.b, blocks.a)
             serial = least_cpu(partial(_inverted, blocks))
             found[f"field of {side}×{side}"] = {
                 "takahashi [s]": whole,
-                "its operations over peak": work.flops / whole / peak,
                 "blocks [s]": serial,
                 "their operations over peak": count.flops / serial / peak,
-                "modelled over measured, takahashi": work.seconds(peak) / whole,
                 "modelled over measured, blocks": count.seconds(peak) / serial,
             }
     return found

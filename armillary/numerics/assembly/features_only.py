@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on the 32 features, without the pictures, show how far a plain learner comes. They need scikit-learn.
+"""Gradient-boosted trees on the 36 features, without the pictures, show how far a plain learner comes. They need scikit-learn.
 
 There is one regressor for each strategy's log-seconds, learned from the measured table without the case's family.
 

@@ -7,6 +7,7 @@ from and a mesh that is judged never share a family.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -21,12 +22,16 @@ FAMILIES = (
     "fan", "layers", "parts",
 )  # fmt: skip
 #: Families that can be made of quads and hexahedra.
+#: Families in whose catalogue nodes come in every order; the others are one grid whose order is what makes the family.
+_ORDERED = ("refined-point", "refined-curve", "delaunay-uniform", "delaunay-clustered", "fan", "layers", "parts")
+Order = Literal["as made", "random", "rcm", "hilbert"]
+ORDERS: tuple[Order, ...] = ("as made", "random", "rcm", "hilbert")
 _BOXES = ("structured", "perturbed", "renumbered", "rcm", "hilbert", "layers", "parts")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One mesh to make: its family, linear cell, element and physics, about how many elements, and a seed."""
+    """One mesh to make: its family, linear cell, element and physics, about how many elements, a seed, and the order of its nodes."""
 
     family: str
     cell: str
@@ -34,15 +39,21 @@ class Plan:
     physics: str
     elements: int
     seed: int = 0
+    order: Order = "as made"
 
     @property
     def name(self) -> str:
         """Unique among the plans of a catalogue."""
-        return f"{self.family}-{self.cell}-{self.element}-{self.physics}-{self.elements}-{self.seed}".lower()
+        order = "" if self.order == "as made" else f"-{self.order}"
+        return f"{self.family}-{self.cell}-{self.element}-{self.physics}-{self.elements}-{self.seed}{order}".lower()
 
 
 def catalogue(smallest: int = 20_000, largest: int = 200_000) -> list[Plan]:
-    """Returns the plans that the network learns from: 12 families × cells × elements and physics × sizes, 420 in all."""
+    """Returns the plans that the network learns from: 12 families × cells × elements and physics × sizes, 420 in all.
+
+    Meshes of seven families come in four orders in turn, so that a network can learn what an order does without the grids that are
+    judged.
+    """
     plans = []
     steps = [round(x) for x in np.geomspace(smallest, largest, 4)]
     for family in FAMILIES:
@@ -58,8 +69,12 @@ def catalogue(smallest: int = 20_000, largest: int = 200_000) -> list[Plan]:
                     * (3 if physics == "elasticity" else 1)
                     * (1 if cell in ("triangle", "quad") else 2)
                 )
-                plans.append(Plan(family, cell, element, physics, max(500, elements // heavy), 10 * k + n))
+                plans.append(Plan(family, cell, element, physics, max(500, elements // heavy), 10 * k + n, _order(family, k + n)))
     return plans
+
+
+def _order(family: str, turn: int) -> Order:
+    return ORDERS[turn % len(ORDERS)] if family in _ORDERED else "as made"
 
 
 def build(plan: Plan) -> Mesh:
@@ -67,7 +82,7 @@ def build(plan: Plan) -> Mesh:
     if plan.family not in FAMILIES:
         raise unknown("mesh family", plan.family, FAMILIES)
     rng = stream(plan.seed, "mesh", plan.family, plan.cell, str(plan.elements))
-    mesh = _linear(plan.family, plan.cell, plan.elements, rng)
+    mesh = in_order(_linear(plan.family, plan.cell, plan.elements, rng), plan.order, rng)
     return quadratic(mesh) if plan.element == "P2" else mesh
 
 
@@ -91,10 +106,15 @@ def _linear(family: str, cell: str, elements: int, rng: np.random.Generator) -> 
     mesh = grids.jittered(mesh, float(rng.uniform(0.3, 0.9)), rng)
     if family == "perturbed":
         return mesh
-    mesh = grids.renumbered(mesh, rng.permutation(len(mesh.points)), rng)
-    if family == "renumbered":
-        return mesh
-    return grids.by_bandwidth(mesh) if family == "rcm" else grids.along_hilbert(mesh)
+    mesh = in_order(mesh, "random", rng)
+    return mesh if family == "renumbered" else in_order(mesh, "rcm" if family == "rcm" else "hilbert", rng)
+
+
+def in_order(mesh: Mesh, order: Order, rng: np.random.Generator) -> Mesh:
+    """Returns the mesh with nodes and elements in this order: as they are, at random, by reverse Cuthill-McKee or along Hilbert's curve."""
+    if order == "random":
+        return grids.renumbered(mesh, rng.permutation(len(mesh.points)), rng)
+    return grids.by_bandwidth(mesh) if order == "rcm" else grids.along_hilbert(mesh) if order == "hilbert" else mesh
 
 
 def _plain(cell: str, d: int, elements: int) -> Mesh:

@@ -51,30 +51,35 @@ schur = Arena(
     repeats=3,
 )  # fmt: skip
 
-#: Cells along a subdomain's side, first of the four torn problems, then of the three single cubes.
+#: Cells along a subdomain's side, of the torn problems and of the single cubes.
 SIDES = {
-    "tiny": {"heat-2d": 6, "heat-3d": 3, "elasticity-2d": 4, "elasticity-3d": 2, "smallest": 4, "middle": 6, "largest": 8},
-    "small": {"heat-2d": 64, "heat-3d": 10, "elasticity-2d": 32, "elasticity-3d": 5, "smallest": 8, "middle": 12, "largest": 20},
-    "large": {"heat-2d": 256, "heat-3d": 25, "elasticity-2d": 128, "elasticity-3d": 10, "smallest": 13, "middle": 20, "largest": 25},
+    "tiny": {"heat-2d": 6, "heat-3d": 3, "elasticity-2d": 4, "elasticity-3d": 2},
+    "small": {"heat-2d": 64, "heat-3d": 10, "elasticity-2d": 32, "elasticity-3d": 5},
+    "large": {"heat-2d": 256, "heat-3d": 25, "elasticity-2d": 128, "elasticity-3d": 10},
 }
-GPU_SIDES = (20, 25, 32)
+CUBES = {
+    "tiny": {"smallest": 4, "middle": 6, "larger": 7, "largest": 8},
+    "small": {"smallest": 8, "middle": 12, "larger": 16, "largest": 20},
+    "large": {"smallest": 13, "middle": 20, "larger": 22, "largest": 25},
+}
+GPU_SIDES = (16, 20, 25, 32)
 #: The cases of the tiny scale: one dimension of each physics, one cube, one size on a device.
 TINY = ("heat-2d", "elasticity-3d", "cube-middle", "gpu-20")
 
 
 @schur.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Yields four problems on 16 subdomains, one cube inside others at three sizes, and cubes on a CUDA device."""
-    yield from (case for case in _all_cases(SIDES[scale]) if scale != "tiny" or case.name in TINY)
+    """Yields four problems on 16 subdomains, one cube inside others at four sizes, and cubes on a CUDA device."""
+    yield from (case for case in _all_cases(SIDES[scale], CUBES[scale]) if scale != "tiny" or case.name in TINY)
 
 
-def _all_cases(sides: dict[str, int]) -> Iterator[Case]:
-    for name in ("heat-2d", "heat-3d", "elasticity-2d", "elasticity-3d"):
+def _all_cases(sides: dict[str, int], cubes: dict[str, int]) -> Iterator[Case]:
+    for name, side in sides.items():
         physics, _, dimension = name.partition("-")
-        parameters = {"physics": physics, "dimension": int(dimension[0]), "side": sides[name]}
+        parameters = {"physics": physics, "dimension": int(dimension[0]), "side": side}
         yield Case(name, _torn, parameters, frozenset({physics, dimension, "solve"}))
-    for name in ("smallest", "middle", "largest"):
-        parameters = {"physics": "heat", "dimension": 3, "side": sides[name]}
+    for name, side in cubes.items():
+        parameters = {"physics": "heat", "dimension": 3, "side": side}
         yield Case(f"cube-{name}", _inside, parameters, frozenset({"heat", "3d", "one", name}))
     for side in GPU_SIDES:
         parameters = {"physics": "heat", "dimension": 3, "side": side}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase, Result, parameter
 from armillary.timing import Stopwatch, timed
 
-from .costs.work import CALL_S, GEMM, INDEXED, POTRF, SPARSE, TRSM, Work, whole_work
+from .costs.work import CALL_S, GEMM, POTRF, TRSM
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .blocks.block_arrow import BlockArrow
     from .inversion.grading import Reference
     from .inversion.method import Answer, Method, Problem
+    from .serinv import Serinv
 
 _SHARES = "share of a core's peak, measured by benchmarks/selinv_speed.py on a 2-core host and assumed for the cluster's cores"
 
@@ -55,8 +56,6 @@ selinv = Arena(
         Constant("gemm", GEMM, "", _SHARES),
         Constant("triangular solve", TRSM, "", _SHARES),
         Constant("cholesky", POTRF, "", _SHARES),
-        Constant("indexed loop", INDEXED, "", _SHARES),
-        Constant("sparse factor", SPARSE, "", _SHARES),
         Constant("call", CALL_S, "s", "time of a kernel call, sum or copy on a small block, measured by benchmarks/selinv_speed.py"),
         Constant("cluster", "perlmutter-cpu", "", "one rank per node and one core per rank; peak and network are those of the preset"),
     ],
@@ -65,12 +64,12 @@ selinv = Arena(
 CLUSTER = "perlmutter-cpu"
 #: Days, side of the grid, fixed effects.
 MEASURED = {
-    "tiny": {"field-a": (8, 3, 2), "field-b": (9, 2, 2), "field-c": (10, 3, 3)},
-    "small": {"field-a": (64, 10, 4), "field-b": (96, 7, 4), "field-c": (48, 8, 10)},
-    "large": {"field-a": (365, 22, 10), "field-b": (200, 20, 10), "field-c": (128, 16, 10)},
+    "tiny": {"field-a": (8, 3, 2), "field-b": (9, 2, 2), "field-c": (10, 3, 3), "field-d": (12, 2, 3)},
+    "small": {"field-a": (64, 10, 4), "field-b": (96, 7, 4), "field-c": (48, 8, 10), "field-d": (80, 9, 6)},
+    "large": {"field-a": (365, 22, 10), "field-b": (200, 20, 10), "field-c": (128, 16, 10), "field-d": (160, 18, 6)},
 }
 SIMULATED = {"tiny": (40, (2, 2, 3)), "small": (512, (6, 7, 8)), "large": (512, (10, 12, 14))}
-GPU = {"tiny": (16, (4, 5, 6)), "small": (64, (14, 16, 18)), "large": (365, (16, 20, 22))}
+GPU = {"tiny": (16, (3, 4, 5, 6)), "small": (64, (12, 14, 16, 18)), "large": (365, (14, 16, 20, 22))}
 RANDOM = {"tiny": (7, 4), "small": (32, 48), "large": (64, 128)}
 #: A run that takes longer than this many seconds is timed once; shorter ones are repeated.
 _LONG_S, _REPEATS = 2.0, 5
@@ -94,8 +93,8 @@ def cases(scale: str) -> Iterator[Case]:
         yield Case(f"virtual-{ranks}", _field, _sized(n, sides[0], ranks), frozenset({"simulated", "spatio-temporal", "parallel"}))
     for letter, side in zip("abc", sides):
         yield Case(f"virtual-16{letter}", _field, _sized(n, side, 16), frozenset({"simulated", "spatio-temporal", "parallel", "p16"}))
-    n, sides = GPU[scale]
-    for letter, side in zip("abc", sides):
+    n, wide = GPU[scale]
+    for letter, side in zip("abcd", wide):
         yield Case(f"gpu-{letter}", _field, _sized(n, side, 1), frozenset({"measured", "gpu", "spatio-temporal"}))
 
 
@@ -174,33 +173,22 @@ def _graded(answer: Answer, reference: Reference, seconds: float, peak: int) -> 
 
 
 def _simulated(method: Method, work: _Work, ranks: int) -> dict[str, float] | NotForThisCase:
-    """Computes real answers; the time follows from counted operations and messages on nodes of the cluster."""
-    from .dense import Dense
+    """Computes real answers; operations and messages take their time on nodes of the cluster, step by step."""
     from .serinv import Serinv
-    from .solve_columns import SolveColumns
+    from .serinv_sequential import SerinvSequential
 
-    if isinstance(method, Dense | SolveColumns):
-        return NotForThisCase("would take its measured minutes to give an answer to grade")
-    problem = work.problem
-    if isinstance(method, Serinv):
-        count = method.ranks or ranks
-        answer, peak = _traced(lambda: method.on_ranks(problem, "virtual", cluster=CLUSTER, placement="round-robin"))
-        seconds = answer.simulated_s or 0.0
-        blocks = problem.blocks
-        efficiency = _alone(whole_work(blocks.n, blocks.b, blocks.a)) / (count * seconds)
-    else:
-        answer, peak = _traced(lambda: method.invert(problem))
-        seconds, efficiency = _alone(answer.work), 1.0 / ranks
+    if not isinstance(method, Serinv | SerinvSequential):
+        return NotForThisCase("it has no steps that virtual ranks could time, and a formula is not compared with simulated seconds")
+    own = method if isinstance(method, Serinv) else Serinv(ranks=1)
+    answer, peak = _traced(lambda: on_virtual_ranks(own, work.problem))
+    seconds = answer.simulated_s or 0.0
+    efficiency = work.alone_s / ((own.ranks or ranks) * seconds) if own is method else 1.0 / ranks
     return {**_graded(answer, work.reference, seconds, peak), "parallel_efficiency": efficiency}
 
 
-def _alone(work: Work) -> float:
-    """Returns the simulated seconds that one core of the cluster takes for this work."""
-    from armillary import comm
-
-    from .costs.work import charge
-
-    return comm.run(charge, work, ranks=1, backend="virtual", cluster=CLUSTER).seconds
+def on_virtual_ranks(method: Serinv, problem: Problem) -> Answer:
+    """Inverts on virtual ranks, one per node of the cluster; the answer has the simulated seconds."""
+    return method.on_ranks(problem, "virtual", cluster=CLUSTER, placement="round-robin")
 
 
 def _timed(method: Method, problem: Problem) -> tuple[Answer, float, int]:
@@ -269,6 +257,13 @@ class _Work:
         from .inversion.grading import reference
 
         return reference(self.problem.sparse, self._rng)
+
+    @functools.cached_property
+    def alone_s(self) -> float:
+        """The simulated seconds that one rank takes alone."""
+        from .serinv import Serinv
+
+        return on_virtual_ranks(Serinv(ranks=1), self.problem).simulated_s or 0.0
 
 
 def _field(case: Case, rng: np.random.Generator) -> _Work:

@@ -12,7 +12,6 @@ import numpy as np
 from armillary.arena import NotForThisCase
 from armillary.parameters import parameter
 
-from .costs.work import Work
 from .inversion.method import Answer, Entries, Method, Problem
 
 #: Multiplications from which on a matrix is declined, which are over ten minutes of one core.
@@ -46,7 +45,7 @@ class SolveColumns(Method):
                 held = slice(matrix.indptr[j], matrix.indptr[j + 1])
                 data[held] = x[matrix.indices[held], j - start]
         inverse = csc_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-        return Answer(Entries(inverse), logdet, native_bytes=_bytes(entries, matrix.dtype), work=Work(sparse=2.0 * entries * order))
+        return Answer(Entries(inverse), logdet, native_bytes=_bytes(entries, matrix.dtype))
 
 
 def _bytes(entries: int, dtype: np.dtype) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 from armillary.errors import InputError
 from armillary.kernels import loop
 
-from .costs.work import Work
 from .inversion.method import Answer, Method, Problem
 
 
@@ -48,10 +47,8 @@ class Takahashi(Method):
         back = np.empty(order, np.int64)
         back[lu.perm_c] = np.arange(order)
         found = csc_array((inverse, rows, pointers), shape=(order, order))
-        length = np.diff(pointers).astype(np.float64)
-        work = Work(indexed=float((2 * length**2).sum()), sparse=float((2 * length**2).sum()))
         held = (lu.L.nnz + lu.U.nnz) * (matrix.dtype.itemsize + 4)
-        return Answer(Permuted(found, diagonal, back), logdet, native_bytes=held, work=work)
+        return Answer(Permuted(found, diagonal, back), logdet, native_bytes=held)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,15 @@ from armillary.errors import InputError
 from armillary.numerics.assembly import Assembler, Plan, build, choose, features, problem_of
 from armillary.numerics.assembly.assembling.strategy import STRATEGIES, strategy
 from armillary.numerics.assembly.commands import assembly_app
+from armillary.numerics.assembly.elements.elements import ELEMENTS
 from armillary.numerics.assembly.meshes.grids import fan, grid, renumbered, together
-from armillary.numerics.assembly.meshes.mesh import read_mesh
+from armillary.numerics.assembly.meshes.mesh import Mesh, oriented, read_mesh
 from armillary.numerics.assembly.selecting.choice import Choice, choose_for, shipped, shipped_table
-from armillary.numerics.assembly.selecting.features import NAMES, Features, pictures
+from armillary.numerics.assembly.selecting.features import NAMES, VERSION, Features, pictures
 from armillary.numerics.assembly.selecting.hybrid import Hybrid, at_hubs, split
 from armillary.numerics.assembly.selecting.network import HERE, LAYERS, SCALES, Network, load
 from armillary.numerics.assembly.selecting.table import FOLDS, Seconds, Table, fold_of, load_table, spread_out
-from armillary.numerics.assembly.workload import FAMILIES
+from armillary.numerics.assembly.workload import FAMILIES, ORDERS, in_order
 from armillary.numerics.assembly.workload import catalogue as plans
 
 NUMERIC = list(STRATEGIES)
@@ -33,11 +34,11 @@ def features_of(mesh, physics="poisson") -> Features:
     return features(problem_of(mesh, physics))
 
 
-def test_there_are_thirty_two_features_all_finite():
-    assert len(NAMES) == len(set(NAMES)) == 32
+def test_there_are_thirty_six_features_all_finite():
+    assert len(NAMES) == len(set(NAMES)) == 36
     for family in FAMILIES:
         found = features_of(build(Plan(family, "triangle", "P1", "poisson", 800)))
-        assert found.numbers.shape == (32,)
+        assert found.numbers.shape == (36,)
         assert np.isfinite(found.numbers).all(), family
         assert found.pictures.shape == (2, 64, 64)
         assert found.pictures.max() == 1.0
@@ -79,11 +80,49 @@ def test_renumbering_changes_what_it_should_and_nothing_else():
     same = "nodes", "elements", "valence mean", "valence deviation", "valence most", "valence p95", "row most", "components", "dimension"
     for name in same:
         assert first[name] == pytest.approx(second[name]), name
-    for name in ("distance mean", "profile", "gap", "distance mean absolute"):
+    order = "reuse distance", "use span", "nodes in a run", "lines in a run"
+    for name in ("distance mean", "profile", "gap", "distance mean absolute", *order):
         assert second[name] > first[name] * 1.2, name
     # A band along the diagonal becomes a cloud.
     corner = pictures(mesh.cells, len(mesh.points))[0, :16, -16:].sum(), pictures(other.cells, len(mesh.points))[0, :16, -16:].sum()
     assert corner[0] == 0 < corner[1]
+
+
+def test_the_order_of_a_strip_is_counted_by_hand():
+    # Element k has nodes k, k + 1 and k + 2, so node k is used by elements k - 2, k - 1 and k, and eight nodes share a line.
+    cells = np.arange(1024)[:, None] + np.arange(3)
+    points = np.stack([np.arange(1026.0), np.arange(1026) % 2], axis=1)
+    found = features_of(oriented(Mesh(points, cells.astype(np.int32), ELEMENTS["triangle"])))
+    inner = np.isin(np.linspace(0, 1025, 512).astype(int), [0, 1, 1024, 1025], invert=True)
+    assert found["reuse distance"] == pytest.approx(np.log(2), rel=0.01)
+    assert found["use span"] == pytest.approx(np.log(3) * inner.mean(), rel=0.01)
+    assert found["nodes in a run"] == pytest.approx(514 / 512)
+    assert found["lines in a run"] == pytest.approx(65 / 512, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("cell", "physics", "elements", "first", "second", "kept"),
+    [
+        ("tetra", "elasticity", 15_000, "scatter-atomic", "blocked", ("as made",)),
+        ("tetra", "poisson", 46_000, "coo-sort", "coloured", ("as made", "rcm")),
+        ("triangle", "elasticity", 30_000, "row-gather", "coo-sort", ("as made", "rcm")),
+    ],
+)
+def test_the_predicted_ranking_follows_a_renumbering(cell, physics, elements, first, second, kept):
+    """In the measured table, these two change places when the grid is renumbered at random."""
+    mesh = build(Plan("perturbed", cell, "P1", physics, elements, seed=1005))
+    rng = np.random.default_rng(5)
+    for order in (*kept, "random"):
+        found = choose_for(problem_of(in_order(mesh, order, rng), physics)).numeric
+        assert (found[first] < found[second]) == (order != "random"), (order, found)
+
+
+def test_a_catalogue_has_every_order_and_no_order_of_the_judged_grids():
+    found = plans()
+    assert len({plan.name for plan in found}) == len(found) == 420
+    for family in FAMILIES:
+        orders = {plan.order for plan in found if plan.family == family}
+        assert orders == ({"as made"} if family in ("structured", "perturbed", "renumbered", "rcm", "hilbert") else set(ORDERS))
 
 
 def test_the_gini_of_equal_rows_is_zero_and_of_a_hub_is_not():
@@ -95,7 +134,7 @@ def test_the_gini_of_equal_rows_is_zero_and_of_a_hub_is_not():
 def random_network(seed: int = 0) -> Network:
     rng = np.random.default_rng(seed)
     layers = {name: rng.normal(size=shape).astype(np.float32) * 0.1 for name, shape in (LAYERS | SCALES).items()}
-    layers["deviation"] = np.ones(32, np.float32)
+    layers["deviation"] = np.ones(len(NAMES), np.float32)
     return Network(layers, "cpu", {"machine": "none"})
 
 
@@ -114,7 +153,7 @@ def test_numpy_infers_what_torch_does():
 def planted(meshes: int, seed: int) -> Table:
     """Fabricates features and seconds: a rule of two features says which strategy is twice as fast as the next."""
     rng = np.random.default_rng(seed)
-    numbers = rng.normal(size=(meshes, 32))
+    numbers = rng.normal(size=(meshes, len(NAMES)))
     images = rng.uniform(size=(meshes, 2, 64, 64)).astype(np.float32) * 0.1
     best = np.where(numbers[:, 3] > 0.4, 0, np.where(numbers[:, 8] > 0, 2, 3))
     families = tuple(str(rng.choice(FAMILIES)) for _ in range(meshes))
@@ -209,12 +248,12 @@ def test_weights_of_another_device_or_version_are_refused(tmp_path: Path):
     network.save(path)
     with pytest.raises(InputError, match='found weights of "cpu"; expected "cuda:H200"'):
         load(path, "cuda:H200")
-    for version, changed, says in ((99, {}, "features 99"), (1, {"mean": np.full(32, np.nan)}, '"mean"')):
+    for version, changed, says in ((99, {}, "features 99"), (VERSION, {"mean": np.full(len(NAMES), np.nan)}, '"mean"')):
         tag = {"device": "cpu", "features": version, "strategies": NUMERIC}
         np.savez(path, tag=np.frombuffer(json.dumps(tag).encode(), np.uint8), **(network.layers | changed))
         with pytest.raises(InputError, match=says):
             load(path, "cpu")
-    np.savez(path, mean=np.zeros(32))
+    np.savez(path, mean=np.zeros(len(NAMES)))
     with pytest.raises(InputError, match="no weights of a selector"):
         load(path, "cpu")
 

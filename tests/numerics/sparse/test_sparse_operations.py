@@ -114,9 +114,38 @@ def test_extract_repeats_and_takes_nothing():
 def test_few_and_many_indices_give_the_same():
     """Below the thresholds only requested columns are walked and bisected, and above them all columns by a table."""
     a, p, q, _, _ = sparse_programs.work(200, 300, density=0.1)
+
+    def on_one_rank(ranks, count):
+        return extract(DistributedMatrix.from_scipy(a, ranks), p[:count], q[:count]).to_scipy(0)
+
     for count in (3, 20, 24, 25, 26, 74, 75, 76, 150):
-        found = extract(a, p[:count], q[:count])
-        assert np.array_equal(found.toarray(), a.toarray()[p[:count]][:, q[:count]])
+        for found in (extract(a, p[:count], q[:count]), comm.run(on_one_rank, count, ranks=1)[0]):
+            assert np.array_equal(found.toarray(), a.toarray()[p[:count]][:, q[:count]])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "int64", "bool", "float32"])
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_serial_extraction_gives_scipys_bits(dtype, kind, threads):
+    a, p, q, _, _ = sparse_programs.work(3000, 2500, dtype, density=0.01)
+    a = kind(a)
+    rng = np.random.default_rng(3)
+    for i, j in (
+        (p[:300], q[:250]), (rng.integers(0, 3000, 500), rng.integers(0, 2500, 3000)), (p[:1], q), (p, q[:1]), (p[:0], q), (p[:9], q[:0]),
+    ):  # fmt: skip
+        expected = a[i][:, j]
+        expected.sort_indices()
+        same([sparse_programs.parts(extract(a, i, j, threads=threads))], [sparse_programs.parts(expected)])
+
+
+def test_a_few_indices_of_very_many_are_bisected():
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.choice(10**12, 50, replace=False))
+    a = sp.csr_array((np.arange(50.0), columns, np.arange(0, 51, 5)), shape=(10, 10**12))
+    wanted = np.concatenate([columns[[40, 3, 3, 17]], [5]])
+    found = extract(a, [8, 0, 3, 0], wanted)
+    assert found.shape == (4, 5)
+    assert found.toarray().tolist() == [[40, 0, 0, 0, 0], [0, 3, 3, 0, 0], [0, 0, 0, 17, 0], [0, 3, 3, 0, 0]]
 
 
 def test_serial_assign():

@@ -1,8 +1,10 @@
-"""What a mesh looks like to an assembler: 32 numbers and two small pictures, cheap beside one assembly.
+"""What a mesh looks like to an assembler: 36 numbers and two small pictures, cheap beside one assembly.
 
 One pass over the cells counts valences and collects the elements at some 500 nodes; what needs neighbours (row lengths, boundary, profile)
 is taken from those, what needs pairs of nodes from some 4,000 elements spread over the mesh. Row lengths are exact for these nodes, the
-largest valence and the counts for all. Features and pictures are our design, after the published outline.
+largest valence and the counts for all. The last four numbers tell the order of nodes and elements apart, which decides what stays in a
+cache: how many elements pass between two uses of a node, how many between its first and its last, and how many nodes and cache lines of
+nodes a run of 512 elements touches. Features and pictures are our design, after the published outline.
 """
 
 from __future__ import annotations
@@ -18,20 +20,23 @@ from ..coloured import colour
 from ..elements.elements import MASS, flops_per_element
 
 #: Raised whenever a feature changes its meaning: weights of another version are refused.
-VERSION = 1
+VERSION = 2
 NAMES = (
     "nodes", "elements", "nodes per element", "unknowns per node", "dimension", "valence mean", "valence deviation", "valence most",
     "valence p95", "row mean", "row deviation", "row most", "row gini", "bandwidth", "distance mean", "profile", "gap", "in one line",
     "in one page", "colours of a sample", "volume ratio", "boundary share", "components", "unused share", "points of integration",
     "matrix bytes", "map bytes", "flops per element", "threads", "distance mean absolute", "at hubs", "colours over valence",
+    "reuse distance", "use span", "nodes in a run", "lines in a run",
 )  # fmt: skip
 SIDE = 64
 _NODES, _ELEMENTS, _COLOURED, _WINDOW = 512, 4096, 10_000, 128
+#: Elements of a run, and how many numbers of nodes share a cache line of 64 bytes in an array of float64.
+_RUN, _LINE = 512, 8
 
 
 @dataclass(frozen=True)
 class Features:
-    """`numbers` float64[32], log-scaled, in the order of NAMES; `pictures` float32[2, 64, 64]: the whole pattern and within windows."""
+    """`numbers` float64[36], log-scaled, in the order of NAMES; `pictures` float32[2, 64, 64]: the whole pattern and within windows."""
 
     numbers: np.ndarray
     pictures: np.ndarray
@@ -51,7 +56,7 @@ def features(problem: Problem) -> Features:
     sample = np.unique(np.append(np.linspace(0, nodes - 1, min(_NODES, nodes)).astype(np.int64), hub))
     sample = sample[valence[sample] > 0]
     # A hub's elements say nothing about the other rows; its row is counted, its faces are not.
-    lengths, spans, boundary = _neighbourhoods(work.cells, nodes, sample, valence, problem.element.dimension)
+    lengths, spans, boundary, reuse, extents = _neighbourhoods(work.cells, nodes, sample, valence, problem.element.dimension)
     step = max(1, elements // _ELEMENTS)
     some = work.cells[::step][:_ELEMENTS]
     low, high = some.min(axis=1), some.max(axis=1)
@@ -59,7 +64,8 @@ def features(problem: Problem) -> Features:
     far = np.abs(some[:, :, None].astype(np.int64) - some[:, None, :]).mean()
     colours = _sampled_colours(work.cells, nodes)
     volumes = _volumes(work.points, some, problem.element.dimension)
-    rows = lengths[sample != hub] if len(sample) > 1 else lengths
+    ordinary = sample != hub if len(sample) > 1 else np.ones(1, np.bool_)
+    rows = lengths[ordinary]
     most_row = float(lengths.max())
     dofs = work.dofs
     entries = float(rows.mean()) * len(used)
@@ -74,7 +80,8 @@ def features(problem: Problem) -> Features:
         log(float(volumes.max() / max(np.median(volumes), 1e-300))), float(boundary.mean()), log(_components(work.cells, nodes)),
         1 - len(used) / nodes, log(work.slope.shape[0]) + (1.0 if work.form & MASS else 0.0), log(entries * 8 * dofs * dofs),
         log(elements * a * a * 4.0), log(flops_per_element(problem.element, work.form)), numba.get_num_threads(), log(far),
-        float((valence[some] > 4 * mean).any(axis=1).mean()), colours / float(used.max()),
+        float((valence[some] > 4 * mean).any(axis=1).mean()), colours / float(used.max()), float(reuse[ordinary].mean()),
+        float(extents[ordinary].mean()), *_in_a_run(work.cells),
     ]  # fmt: skip
     return Features(np.array(numbers, np.float64), pictures(work.cells, nodes))
 
@@ -93,6 +100,15 @@ def pictures(cells: np.ndarray, nodes: int) -> np.ndarray:
         _histogram(block, first, int(block.max()) - first + 1, counts[1])
     top = counts.max(axis=(1, 2), keepdims=True)
     return (np.log1p(counts) / np.log1p(np.maximum(top, 1))).astype(np.float32)
+
+
+def _in_a_run(cells: np.ndarray) -> tuple[float, float]:
+    """Returns the nodes, and the cache lines of nodes, per element of a run of 512 elements, as a mean over eight runs."""
+    starts = np.unique(np.linspace(0, max(0, len(cells) - _RUN), 8).astype(np.int64))
+    runs = [np.unique(cells[start : start + _RUN]) for start in starts]
+    nodes, lines = sum(map(len, runs)), sum(1 + int(np.count_nonzero(np.diff(run // _LINE))) for run in runs)
+    elements = len(starts) * min(_RUN, len(cells))
+    return nodes / elements, lines / elements
 
 
 def _gini(values: np.ndarray) -> float:
@@ -150,7 +166,9 @@ def _histogram(cells, first, span, counts):
 
 @loop
 def _neighbourhoods(cells, nodes, sample, valence, d):
-    """Returns row lengths, i - smallest column, and whether a face is on one element only, for the sampled nodes."""
+    """Returns, for the sampled nodes, row lengths, i - smallest column, whether a face is on one element only, the mean logarithm of the
+    elements between two uses, and that of the elements between the first and the last use.
+    """
     a = cells.shape[1]
     slot = np.full(nodes, -1, np.int32)
     start = np.zeros(len(sample) + 1, np.int64)
@@ -166,6 +184,7 @@ def _neighbourhoods(cells, nodes, sample, valence, d):
                 at[k] += 1
     lengths, spans = np.zeros(len(sample), np.int64), np.zeros(len(sample), np.int64)
     boundary = np.zeros(len(sample), np.int64)
+    reuse, extents = np.zeros(len(sample)), np.zeros(len(sample))
     seen = np.full(nodes, -1, np.int32)
     corners = d + 1 if a != 2**d else a
     for k in range(len(sample)):
@@ -190,9 +209,12 @@ def _neighbourhoods(cells, nodes, sample, valence, d):
                         shared += 1
         spans[k] = sample[k] - low
         own = start[k + 1] - start[k]
+        for t in range(start[k] + 1, start[k + 1]):
+            reuse[k] += np.log1p(found[t] - found[t - 1]) / (own - 1)
+        extents[k] = np.log1p(found[start[k + 1] - 1] - found[start[k]])
         # A corner of a simplex is on d of its faces (of a box too); inside, each is shared by two.
         boundary[k] = 1 if own <= 64 and 2 * shared < d * own else 0
-    return lengths, spans, boundary
+    return lengths, spans, boundary, reuse, extents
 
 
 @loop

@@ -1,7 +1,7 @@
 """The network that reads features and pictures and predicts seconds, in NumPy alone: what training left is a file of plain arrays.
 
     pictures 2×64×64 → 16 → 32 → 64 channels (3×3, stride 2, ReLU), mean over the picture ┐
-    numbers 32 → 64 → 64 (ReLU) ──────────────────────────────────────────────────────────┴→ 64 (ReLU) → 10 log-seconds
+    numbers 36 → 64 → 64 (ReLU) ──────────────────────────────────────────────────────────┴→ 64 (ReLU) → 10 log-seconds
 
 The ten outputs are log-seconds of a numeric assembly by each of the five strategies, and of their preparation.
 """
@@ -23,7 +23,7 @@ from .features import NAMES, VERSION, Features
 
 LAYERS = {
     "conv0.weight": (16, 2, 3, 3), "conv0.bias": (16,), "conv1.weight": (32, 16, 3, 3), "conv1.bias": (32,),
-    "conv2.weight": (64, 32, 3, 3), "conv2.bias": (64,), "dense0.weight": (64, 32), "dense0.bias": (64,),
+    "conv2.weight": (64, 32, 3, 3), "conv2.bias": (64,), "dense0.weight": (64, len(NAMES)), "dense0.bias": (64,),
     "dense1.weight": (64, 64), "dense1.bias": (64,), "joint.weight": (64, 128), "joint.bias": (64,),
     "out.weight": (2 * len(STRATEGIES), 64), "out.bias": (2 * len(STRATEGIES),),
 }  # fmt: skip

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: Share of a core's peak that a kernel reaches.
 GEMM, TRSM, POTRF = 0.6, 0.10, 0.05
-#: The same for the indexed loop of the general sparse method and for sparse factorisation and solves.
-INDEXED, SPARSE = 0.016, 0.016
 #: Seconds that one call of a kernel, a sum or a copy takes however small the block is.
 CALL_S = 3e-6
 
@@ -27,8 +25,6 @@ class Work:
     gemm: float = 0.0
     trsm: float = 0.0
     potrf: float = 0.0
-    indexed: float = 0.0
-    sparse: float = 0.0
     #: The number of calls, each of which takes `CALL_S`.
     calls: float = 0.0
 
@@ -39,17 +35,17 @@ class Work:
         return Work(*(times * x for x in self._all()))
 
     def _all(self) -> tuple[float, ...]:
-        return self.gemm, self.trsm, self.potrf, self.indexed, self.sparse, self.calls
+        return self.gemm, self.trsm, self.potrf, self.calls
 
     @property
     def flops(self) -> float:
         """All operations."""
-        return sum(self._all()[:5])
+        return sum(self._all()[:3])
 
     @property
     def at_peak(self) -> float:
         """Operations that a core at its peak does in the time that these take."""
-        return sum(x / share for x, share in zip(self._all()[:5], (GEMM, TRSM, POTRF, INDEXED, SPARSE)))
+        return sum(x / share for x, share in zip(self._all()[:3], (GEMM, TRSM, POTRF)))
 
     def seconds(self, peak: float) -> float:
         """Returns seconds on a core with this peak in operations per second."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from armillary.arena import Technique
 
 from ..blocks.block_arrow import BlockArrow
-from ..costs.work import Work
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -42,14 +41,13 @@ class Answer:
     """The inverse at the places of the matrix's entries at least, and log det.
 
     `native_bytes` are bytes that a compiled library held, which Python does not see; `bytes_per_rank` the most that a rank sent to others;
-    `work` what it took, where it is counted; `simulated_s` seconds on virtual ranks.
+    `simulated_s` seconds on virtual ranks.
     """
 
     inverse: Sparse
     logdet: float
     native_bytes: int = 0
     bytes_per_rank: int = 0
-    work: Work = field(default_factory=Work)
     simulated_s: float | None = None
 
 

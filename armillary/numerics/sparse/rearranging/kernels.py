@@ -341,6 +341,63 @@ def fill_merged(ajc, acp, air, anum, bjc, bcp, bir, bnum, marked_rows, marked_co
 
 
 @loop
+def gather_rows(starts, ptr, indices, first, last, out):
+    """Copies the minor indices of some compressed rows to out[ptr[k]:ptr[k + 1]], k in [first, last), from starts[k] on.
+
+    Copying does nothing else, so that the processor waits for the memory of many rows at once; looking up at the same time takes five times
+    as long.
+    """
+    for k in range(first, last):
+        source, at = starts[k], ptr[k]
+        for e in range(ptr[k + 1] - at):
+            out[at + e] = indices[source + e]
+
+
+@loop
+def look_up(found, ptr, first, last, keys, table, key_ptr, counts):
+    """Replaces each index in `found` by its key, or -1, and counts what rows [first, last) will keep into counts[k + 1].
+
+    A key is wanted key_ptr[key + 1] - key_ptr[key] times, or once where `key_ptr` is empty.
+    """
+    for k in range(first, last):
+        total = 0
+        if table.size and not key_ptr.size:
+            for e in range(ptr[k], ptr[k + 1]):
+                key = table[found[e]]
+                found[e] = key
+                total += np.int64(key >= 0)
+        else:
+            for e in range(ptr[k], ptr[k + 1]):
+                key = _find(keys, table, found[e])
+                found[e] = key
+                if key >= 0:
+                    total += key_ptr[key + 1] - key_ptr[key]
+        counts[k + 1] = total
+
+
+@loop
+def take_found(found, data, starts, ptr, key_ptr, pos, first, last, out_ptr, out_indices, out_data):
+    """Writes what `look_up` found to rows [first, last) of the extraction and sorts each row."""
+    few_keys, few_values = np.empty(FEW, np.int64), np.empty(FEW, out_data.dtype)
+    for k in range(first, last):
+        at, shift = out_ptr[k], starts[k] - ptr[k]
+        for e in range(ptr[k], ptr[k + 1]):
+            key = found[e]
+            if key < 0:
+                continue
+            if key_ptr.size == 0:
+                out_indices[at] = key
+                out_data[at] = data[shift + e]
+                at += 1
+                continue
+            for b in range(key_ptr[key], key_ptr[key + 1]):
+                out_indices[at] = pos[b]
+                out_data[at] = data[shift + e]
+                at += 1
+        _sort_segment(out_indices, out_data, out_ptr[k], at, few_keys, few_values)
+
+
+@loop
 def take_permuted(indptr, indices, data, major, minor, first, last, out_ptr, out_indices, out_data):
     """Fills rows [first, last) of a permuted compressed matrix: row k is row major[k], and its column j becomes minor[j]."""
     few = np.empty(FEW, out_indices.dtype)

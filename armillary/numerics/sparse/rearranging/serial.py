@@ -12,26 +12,17 @@ from armillary.memory import require
 from ..distribution.dcsc import Array, Dcsc, carrier, index_type
 from ..distribution.distributed import DistributedMatrix, canonical
 from ..distribution.index_vector import whole_numbers
-from .kernels import take_permuted
+from .kernels import gather_rows, look_up, take_found, take_permuted
 from .threaded import balanced, each, worthwhile
 
 
 def permute(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
     """Returns B[i, j] = A[rows[i], cols[j]] of a SciPy sparse matrix, CSC or else CSR, with sorted indices."""
-    from scipy.sparse import csc_array, csr_array, issparse
-
-    if not issparse(matrix) or len(getattr(matrix, "shape", ())) != 2:
-        raise InputError(f"matrix: found {type(matrix).__name__}; expected a two-dimensional sparse array of SciPy")
-    given: Any = matrix
-    kind: Any = csc_array if given.format == "csc" else csr_array
-    source: Any = kind(given)
-    if not source.has_canonical_format:
-        source = source.copy() if source.indices is getattr(matrix, "indices", None) else source
-        source.sum_duplicates()
+    source, by_rows = _compressed(matrix)
     m, n = source.shape
     p = None if rows is None else _permutation(rows, m, "rows")
     q = None if cols is None else _permutation(cols, n, "cols")
-    major, minor, size, other = (p, q, m, n) if kind is csr_array else (q, p, n, m)
+    major, minor, size, other = (p, q, m, n) if by_rows else (q, p, n, m)
     index = source.indices.dtype
     order = np.arange(size) if major is None else major
     renamed = np.arange(other, dtype=index) if minor is None else _inverse(minor, index)
@@ -47,20 +38,46 @@ def permute(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
         take_permuted(source.indptr, source.indices, before, order, renamed, borders[t], borders[t + 1], pointers, indices, after)
 
     each(work, threads, threads)
-    found: Any = kind((data, indices, pointers), shape=(m, n))
+    found: Any = type(source)((data, indices, pointers), shape=(m, n))
     found.has_canonical_format = True
     return found
 
 
 def extract(matrix: Any, rows: Any, cols: Any, threads: int) -> Any:
-    """Returns C = A[rows][:, cols] of a SciPy sparse matrix; in CSC where A is, else CSR."""
-    from . import operations
+    """Returns C = A[rows][:, cols] of a SciPy sparse matrix; in CSC where A is, else CSR.
 
-    turned, csc = _as_columns(matrix)
-    if turned:
-        # Compressed rows are the compressed columns of the transpose, without a copy.
-        rows, cols = cols, rows
-    return _on_one_rank(lambda one: operations.extract(one[0], rows, cols, threads=threads), turned, csc)
+    Only the rows (columns in CSC) that are wanted are read.
+    """
+    source, by_rows = _compressed(matrix)
+    m, n = source.shape
+    i, j = _positions(rows, m, "rows"), _positions(cols, n, "cols")
+    major, minor, other = (i, j, n) if by_rows else (j, i, m)
+    starts = source.indptr[major].astype(np.int64)
+    ptr = np.zeros(major.size + 1, np.int64)
+    np.cumsum(np.diff(source.indptr)[major], out=ptr[1:])
+    keys, table, key_ptr, pos = _looked_up(minor, other, int(ptr[-1]))
+    threads = worthwhile(threads, int(ptr[-1]))
+    borders = balanced(ptr, threads)
+    found, counts = np.empty(int(ptr[-1]), source.indices.dtype), np.zeros(major.size + 1, np.int64)
+
+    def look(t: int) -> None:
+        gather_rows(starts, ptr, source.indices, borders[t], borders[t + 1], found)
+        look_up(found, ptr, borders[t], borders[t + 1], keys, table, key_ptr, counts)
+
+    each(look, threads, threads)
+    pointers = np.cumsum(counts)
+    index = index_type(max(i.size, j.size, int(pointers[-1])))
+    indices, data = np.empty(int(pointers[-1]), index), np.empty(int(pointers[-1]), source.dtype)
+    bits = carrier(source.dtype)
+    before, after = np.ascontiguousarray(source.data).view(bits), data.view(bits)
+
+    def fill(t: int) -> None:
+        take_found(found, before, starts, ptr, key_ptr, pos, borders[t], borders[t + 1], pointers, indices, after)
+
+    each(fill, threads, threads)
+    taken: Any = type(source)((data, indices, pointers.astype(index)), shape=(i.size, j.size))
+    taken.has_canonical_format = True
+    return taken
 
 
 def assign(matrix: Any, rows: Any, cols: Any, values: Any, accumulate: str | None, threads: int) -> Any:
@@ -83,6 +100,56 @@ def check_batch(rows: Any, cols: Any, values: Any) -> None:
     expected = (whole_numbers(rows, "rows").size, whole_numbers(cols, "cols").size)
     if canonical(values).shape != expected:
         raise InputError(f"assign: found a batch of shape {values.shape}; expected {expected}, one for each index")
+
+
+def _compressed(matrix: Any) -> tuple[Any, bool]:
+    """Returns the matrix with sorted indices and no repeated entries, CSC where it is that, else CSR, and whether it is CSR."""
+    from scipy.sparse import csc_array, csr_array, issparse
+
+    if not issparse(matrix) or len(getattr(matrix, "shape", ())) != 2:
+        raise InputError(f"matrix: found {type(matrix).__name__}; expected a two-dimensional sparse array of SciPy")
+    given: Any = matrix
+    by_rows = given.format != "csc"
+    source: Any = (csr_array if by_rows else csc_array)(given)
+    # SciPy remembers the answer on the matrix that was given, and looks through all entries of a new one.
+    sure = given if given.format in ("csr", "csc") else source
+    if not sure.has_canonical_format:
+        source = source.copy() if source.indices is getattr(matrix, "indices", None) else source
+        source.sum_duplicates()
+    return source, by_rows
+
+
+def _positions(values: Any, n: int, what: str) -> Array:
+    """Returns the positions that are asked for, each of 0 … n − 1."""
+    if isinstance(values, slice):
+        values = range(*values.indices(n))
+    if isinstance(values, range):
+        require(4 * 8 * len(values), f"{what}: a vector of {len(values):,} positions")
+        values = np.arange(values.start, values.stop, values.step, dtype=np.int64)
+    found = whole_numbers(values, what)
+    bad = np.flatnonzero((found < 0) | (found >= n))
+    if bad.size:
+        expected = f"0 to {n - 1}" if n else "none"
+        raise InputError(f"{what}: found index {found[bad[0]]} at position {bad[0]}; expected {expected}")
+    return found.astype(index_type(n), copy=False)
+
+
+def _looked_up(minor: Array, size: int, reads: int) -> tuple[Array, Array, Array, Array]:
+    """Returns how `look_up` finds where an index is wanted: sorted keys or a table, and the positions of each key.
+
+    A table of all indices is made where it is not much larger than what is read; without repeats it holds the positions themselves.
+    """
+    none, order = np.empty(0, np.int64), np.arange(minor.size, dtype=np.int32 if minor.size < 2**31 else np.int64)
+    tabled = size <= 4 * (reads + minor.size) + (1 << 16)
+    table = np.full(size if tabled else 0, -1, order.dtype)
+    if tabled:
+        table[minor] = order
+        if np.array_equal(table[minor], order):
+            return none, table, none, none
+    keys, which, counts = np.unique(minor, return_inverse=True, return_counts=True)
+    if tabled:
+        table[keys] = np.arange(keys.size, dtype=table.dtype)
+    return keys, table, np.concatenate(([0], np.cumsum(counts))), np.argsort(which, kind="stable")
 
 
 def _as_columns(matrix: Any) -> tuple[bool, Any]:
