@@ -68,11 +68,11 @@ def _all(arenas: Sequence[Arena], verdicts: Verdicts) -> str:
         lines.append(f"{bold}{field}{off}")
         for arena in (a for a in arenas if a.field == field):
             marks = _marks([state for claim, (state, _) in verdicts.items() if claim.rpartition("/")[0] == arena.path])
-            tail = f"  {counted(len(arena.papers), 'paper'):>8}  {marks}"
+            tail = f"  {counted(len(set(arena.papers.values())), 'paper'):>8}  {marks}"
             question = _cut(arena.question, max(20, room - width - len(tail) - 4))
             lines.append(f"  {arena.name:<{width}}  {question}{dim}{tail}{off}")
     techniques = sum(len(arena.techniques) for arena in arenas)
-    papers = sum(len(arena.papers) for arena in arenas)
+    papers = len({paper for arena in arenas for paper in arena.papers.values()})
     said = f"{counted(len(arenas), 'arena')}, {counted(techniques, 'technique')}, {counted(papers, 'published system')}"
     legend = f"{SYMBOLS[HELD]} held, {SYMBOLS[IN_PART]} held in part, {SYMBOLS[NOT_HELD]} not held, claims as last judged"
     first = arenas[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,26 @@ def armillary_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProce
     return run
 
 
+@pytest.fixture
+def armillary_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command line in this process, in an empty folder: for the many commands that end before anything runs."""
+    from armillary import cli
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        with monkeypatch.context() as there:
+            there.chdir(tmp_path)
+            there.setattr(sys, "argv", ["armillary", *arguments])
+            there.setattr(warnings, "showwarning", warnings.showwarning)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(list(arguments), int(ended.value.code or 0), out, err)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The real files beside the checkout; tests that want them skip where there are none."""
@@ -77,4 +98,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 spent["/".join(parts[:3])] += getattr(report, "duration", 0.0)
     for folder, seconds in spent.most_common():
         if seconds > ARENA_BUDGET_S:
-            terminalreporter.write_line(f"{folder} took {seconds:.0f} s; an arena's ordinary tests take at most {ARENA_BUDGET_S:.0f} s warm")
+            terminalreporter.write_line(
+                f"{folder} took {seconds:.0f} s; an arena's ordinary tests take at most {ARENA_BUDGET_S:.0f} s warm"
+            )

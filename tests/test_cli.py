@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ def test_list_has_a_line_for_every_arena_and_more_about_a_field_or_an_arena(armi
     everything = armillary_command("list").stdout
     assert len([line for line in everything.splitlines() if line.startswith("  eviction ")]) == 1
     assert "  draws " in everything, "the outside arena"
+    assert re.search(r"^  experts .* 1 paper ", everything, re.MULTILINE), "three techniques of one paper are one paper"
     assert max(map(len, everything.splitlines())) <= 160
     field = armillary_command("list", "storage").stdout
     assert "FIFO-MEP: An Efficient Multi-Eviction-Point" in field
@@ -205,11 +207,11 @@ def test_diff_of_two_stores(armillary_command: Command) -> None:
         (["conquer"], "conquer"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_status_2(arguments: list[str], said: str, armillary_command: Command, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_and_exit_status_2(arguments: list[str], said: str, armillary_here: Command, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("1\nnot a number\n")
     (tmp_path / "good.txt").write_text("1\n2\n")
     before = sorted(tmp_path.rglob("*"))
-    run = armillary_command(*arguments)
+    run = armillary_here(*arguments)
     lines = [line for line in run.stderr.splitlines() if "left out" not in line]
     assert run.returncode == 2, run.stderr
     assert len(lines) == 1, lines

@@ -30,7 +30,7 @@ from armillary.study.plan import Plan, Recipe, plan
 from armillary.study.store import Report
 from armillary.study.unit import Unit
 
-#: Cases of the second pass, unless every one is asked for.
+#: Cases of the second pass, unless every one is asked for; one of those that were chosen.
 SAMPLED_CASES = 3
 TINY_CPU_S = 10.0
 JUNK = {"an empty file": b"", "binary junk": bytes(range(256)) * 4, "half a line": b'{"a": [1, 2', "one word": b"nothing\n"}
@@ -66,7 +66,7 @@ def check_arena(
     faults += _failures(planned.units, first)
     if cases is None:
         faults += _idle(planned.units, first)
-    again = _second_pass(planned, everything)
+    again = _second_pass(planned, everything, SAMPLED_CASES if cases is None else 1)
     faults += _differences(again, first)
     if cpu_s > most_cpu_s and not faults:
         # Once more on one thread: those of a library that wait for a busy core burn time without working.
@@ -88,9 +88,9 @@ def _shared(units: Iterable[Unit]) -> list[Unit]:
     return [replace(unit, exclusive=False) for unit in units]
 
 
-def _second_pass(planned: Plan, everything: bool) -> list[tuple[Unit, Report]]:
+def _second_pass(planned: Plan, everything: bool, most: int) -> list[tuple[Unit, Report]]:
     names = list(planned.cases)
-    step = 1 if everything else max(1, -(-len(names) // SAMPLED_CASES))
+    step = 1 if everything else max(1, -(-len(names) // most))
     chosen = set(names[::step])
     units = [unit for unit in _shared(planned.units) if unit.case in chosen]
     events = Processes(2).run(units[::-1], planned.recipe)

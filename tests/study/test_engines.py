@@ -276,11 +276,6 @@ def test_unknown_engines(name: str) -> None:
         engine(name)
 
 
-def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no Dask scheduler answered"):
-        compare(tmp_path / "s.db", engine="tcp://127.0.0.1:9")
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [({"repeats": 0}, "--repeats 0"), ({"techniques": ["plian"]}, 'did you mean "plain"'), ({"cases": ["draw-9"]}, "unknown case"),

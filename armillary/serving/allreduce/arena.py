@@ -62,6 +62,7 @@ allreduce = Arena(
 #: the first token at the rates that hold), and a placement that spans servers: prefill and decode as (TP, PP, instances).
 MODELS: dict[str, tuple[str, str, tuple[int, int], tuple[tuple[int, int, int], tuple[int, int, int]]]] = {
     "llama-2-70b-chat": ("llama-2-70b", "chat", (2400, 1200), ((16, 1, 1), (8, 1, 1))),
+    "opt-66b-chat": ("opt-66b", "chat", (2400, 1200), ((8, 1, 2), (8, 1, 1))),
     "opt-66b-summary": ("opt-66b", "summary", (2000, 800), ((8, 1, 2), (8, 1, 1))),
     "opt-175b-chat": ("opt-175b", "chat", (1200, 600), ((16, 1, 1), (8, 1, 1))),
 }
@@ -81,7 +82,7 @@ TINY = ("opt-66b-summary-planned-calm", "opt-175b-chat-spanning-bursts", "llama-
 
 @allreduce.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """Yields three models with a placement to find or with one that spans servers, calm or under bursts, and single all-reduces."""
+    """Yields models with a placement to find or with one that spans servers, calm or under bursts, and single all-reduces."""
     for name, (model, like, counts, placed) in MODELS.items():
         for traffic, (share, slots) in TRAFFIC.items():
             for kind, given, count in (("planned", None, counts[0]), ("spanning", placed, counts[1])):

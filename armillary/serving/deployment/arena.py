@@ -67,7 +67,7 @@ STARTED = {
 #: The number of requests that load a running service, by scale.
 REQUESTS = {"tiny": 4, "small": 48, "large": 256}
 #: The cases of the tiny scale.
-TINY = frozenset({"tiny", "llama-3.1-8b-1gpu", "tiny-started"})
+TINY = frozenset({"tiny", "tiny-started"})
 
 
 @dataclass(frozen=True)

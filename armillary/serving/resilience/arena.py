@@ -79,6 +79,14 @@ CASES: dict[str, tuple[str, str, float, int | None, float | None, tuple[str, ...
     "chat-repair": (_70B, "azure-conv", 6.5, 1, 0.25, ("repair", "loss")),
     "long-context": (_70B, "long-context", 1.5, 1, None, ("busy", "one-loss", "loss")),
     "qwen-1-loss": ("qwen2.5-72b", "azure-conv", 17.0, 1, None, ("busy", "one-loss", "loss")),
+    "code-1-loss": (_70B, "azure-code", 12.0, 1, None, ("busy", "one-loss", "loss")),
+    "sharegpt-1-loss": (_70B, "sharegpt", 55.0, 1, None, ("busy", "one-loss", "loss")),
+    "long-context-2-losses": (_70B, "long-context", 1.5, 2, None, ("busy", "two-losses", "loss")),
+    "long-context-3-losses": (_70B, "long-context", 1.5, 3, None, ("busy", "three-losses", "loss")),
+    "qwen-2-losses": ("qwen2.5-72b", "azure-conv", 17.0, 2, None, ("busy", "two-losses", "loss")),
+    "qwen-3-losses": ("qwen2.5-72b", "azure-conv", 17.0, 3, None, ("busy", "three-losses", "loss")),
+    "code-2-losses": (_70B, "azure-code", 12.0, 2, None, ("busy", "two-losses", "loss")),
+    "code-3-losses": (_70B, "azure-code", 12.0, 3, None, ("busy", "three-losses", "loss")),
     "mixtral-1-loss": ("mixtral-8x22b", "azure-conv", 30.0, 1, None, ("busy", "loss", "too-large-for-4")),
     "random-faults": (_70B, "azure-conv", 6.5, None, None, ("random",)),
 }
@@ -90,7 +98,7 @@ SCRIPTED = ("none", "one", "two", "three")
 
 @resilience.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Yields chat and long contexts on Llama-3.1-70B and chat on two other models, with one to three losses, a repair or random faults."""
+    """Yields four kinds of traffic on Llama-3.1-70B and chat on two other models, with one to three losses, a repair or random faults."""
     for name, (model, like, rate, losses, repair, kinds) in CASES.items():
         if scale == "tiny" and name not in TINY:
             continue

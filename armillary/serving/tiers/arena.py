@@ -59,11 +59,12 @@ SECONDS = {"tiny": 40.0, "small": 600.0, "large": 3600.0}
 CASES: dict[str, tuple[str, str, float, str, bool]] = {
     **{f"phi-3-medium/{rho}": ("phi-3-medium", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
     "phi-3-medium/0.6/chat": ("phi-3-medium", "mixed", 0.6, "chat", False),
+    "phi-3-medium/0.6/conversation": ("phi-3-medium", "mixed", 0.6, "conversation", False),
     "phi-3-medium/0.6/summary": ("phi-3-medium", "mixed", 0.6, "summary", False),
     "phi-3-medium/0.6/idle": ("phi-3-medium", "idle", 0.6, "even", False),
     "phi-3-medium/0.6/equal": ("phi-3-medium", "equal", 0.6, "even", False),
     "phi-3-medium/0.6/batching": ("phi-3-medium", "mixed", 0.6, "even", True),
-    **{f"phi-3-medium/{rho}/long": ("phi-3-medium", "mixed", rho, "long", False) for rho in (0.3, 0.6, 0.85)},
+    **{f"phi-3-medium/{rho}/long": ("phi-3-medium", "mixed", rho, "long", False) for rho in (0.3, 0.45, 0.6, 0.85)},
     **{f"llama-3-8b/{rho}": ("llama-3-8b", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
     **{f"qwen2.5-32b/{rho}": ("qwen2.5-32b", "mixed", rho, "even", False) for rho in (0.3, 0.6, 0.85)},
 }
@@ -76,7 +77,7 @@ TINY = (
 
 @tiers.cases
 def cases(scale: str, cluster: Cluster | None = None) -> Iterator[Case]:
-    """Yields three models at three loads, with chats, summaries and long answers, on idle or equal tiers, and on nodes that batch."""
+    """Yields three models at several loads, with four kinds of request, on idle or equal tiers, and on nodes that batch."""
     for name, (model, kind, rho, like, batching) in CASES.items():
         if (cluster is not None and kind == "equal") or (scale == "tiny" and name not in TINY):
             continue

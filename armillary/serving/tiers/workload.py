@@ -74,14 +74,16 @@ def capacity(costs: BlockCosts, mix: Mix, batching: bool) -> float:
 
 
 def draw_lengths(like: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draws (prompt, output) tokens: "even" 128 and 128, "long" answers of 64 to 1,024, "summary" 512 and 32, or ShareGPT's."""
+    """Draws (prompt, output) tokens: "even" 128 and 128, "long" answers of 64 to 1,024, "summary" 512 and 32, or those of ShareGPT or of
+    the Azure conversations ("conversation").
+    """
     if like == "even":
         return np.full(n, 128), np.full(n, 128)
     if like == "long":
         return np.full(n, 128), rng.choice(LONG, n)
     if like == "summary":
         return np.full(n, 512), np.full(n, 32)
-    prompt, output = lengths("sharegpt", n, rng)
+    prompt, output = lengths("azure-conv" if like == "conversation" else "sharegpt", n, rng)
     return np.minimum(prompt, 1024), np.minimum(output, 512)
 
 
