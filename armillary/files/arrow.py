@@ -1,7 +1,8 @@
 """Arrow files (Feather 2) from strangers: what the footer and the batches promise is checked before Polars allocates anything for it.
 
 An Arrow file ends in a footer (FlatBuffers) that says where its batches stand; a batch's own message says how many rows it has and where
-its buffers lie, and a packed buffer begins with the number of bytes that it unpacks to. All of them may lie.
+its buffers lie, and a packed buffer begins with the number of bytes that it unpacks to. All of them may lie. Offsets may also lead to one
+place many times over, so that a kilobyte holds a billion columns: whatever is followed is charged to the bytes that there are.
 
 The format: Apache Arrow, Columnar Format, IPC file format, 2017 and later.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from armillary.errors import InputError, one_line
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"ARROW1"
 #: Bytes of the largest footer and of the largest message before a batch.
-_METADATA = 1 << 26
+_METADATA = 1 << 24
 _DEEPEST = 32
 _MOST_BATCHES = 1 << 20
 _DICTIONARY, _BATCH = 2, 3
@@ -45,11 +47,14 @@ def check_arrow(file: BinaryIO, where: str, limit: int | None) -> tuple[int, lis
     file.seek(end)
     try:
         footer = _Table.root(file.read(length))
-        names = [_name(field, _DEEPEST) for field in footer.child(1).children(1)]
-        rows = unpacked = 0
+        names = _names(footer.child(1), length)
+        rows = unpacked = taken = 0
         for slot in (2, 3):
             for offset, _, body in footer.structs(slot, "<qi4xq", _MOST_BATCHES):
-                count, more = _check_batch(file, offset, body, end)
+                count, more, own = _check_batch(file, offset, body, end)
+                taken += own
+                if taken > end:
+                    raise ValueError("batches that overlap")
                 rows += count if slot == 3 else 0
                 unpacked += more
     except (struct.error, IndexError, ValueError, RecursionError, AttributeError) as error:
@@ -71,16 +76,26 @@ def read_arrow(file: BinaryIO, where: str, name: str) -> pl.Series:
         raise InputError(f"found Arrow data that cannot be read ({message}); expected a whole file", where=where) from None
 
 
-def _name(field: _Table, depth: int) -> str:
-    if not depth:
-        raise ValueError("columns are nested too deep")
-    for child in field.children(5):
-        _name(child, depth - 1)
-    return field.text(0)
+def _names(schema: _Table, room: int) -> list[str]:
+    """Names of the outer columns. The fields and names of an honest footer overlap nowhere, so all of them together fit into its bytes."""
+    names, levels = [], [schema.children(1)]
+    while levels:
+        field = next(levels[-1], None)
+        if field is None:
+            levels.pop()
+            continue
+        name = field.text(0, room)
+        room -= 8 + len(name)
+        if room < 0 or len(levels) > _DEEPEST:
+            raise ValueError("columns that overlap or are nested too deep")
+        if len(levels) == 1:
+            names.append(name)
+        levels.append(field.children(5))
+    return names
 
 
-def _check_batch(file: BinaryIO, offset: int, body: int, end: int) -> tuple[int, int]:
-    """(rows, bytes that the buffers unpack to) of the batch at an offset, which lies with its body before `end`."""
+def _check_batch(file: BinaryIO, offset: int, body: int, end: int) -> tuple[int, int, int]:
+    """(rows, bytes that the buffers unpack to, bytes that it takes) of the batch at an offset, which lies with its body before `end`."""
     if offset < 8 or offset + 8 > end:
         raise ValueError(f"a batch at {offset:,}")
     file.seek(offset)
@@ -110,7 +125,7 @@ def _check_batch(file: BinaryIO, offset: int, body: int, end: int) -> tuple[int,
     # A value takes one bit at least.
     if not 0 <= rows <= 8 * unpacked or any(not 0 <= count <= 8 * unpacked for count, _ in batch.structs(1, "<qq", length // 16)):
         raise ValueError(f"a batch of {rows:,} rows in {unpacked:,} bytes")
-    return rows, unpacked
+    return rows, unpacked, length + body
 
 
 class _Table:
@@ -138,17 +153,17 @@ class _Table:
             raise ValueError(f"no field {field}")
         return _Table(self._data, self._leads(self._at + self._fields[field]))
 
-    def children(self, field: int) -> list[_Table]:
+    def children(self, field: int) -> Iterator[_Table]:
         first, count = self._vector(field, 4, len(self._data) // 4)
-        return [_Table(self._data, self._leads(first + 4 * i)) for i in range(count)]
+        return (_Table(self._data, self._leads(first + 4 * i)) for i in range(count))
 
     def structs(self, field: int, form: str, most: int) -> list[tuple[int, ...]]:
         width = struct.calcsize(form)
         first, count = self._vector(field, width, most)
         return [struct.unpack_from(form, self._data, first + width * i) for i in range(count)]
 
-    def text(self, field: int) -> str:
-        first, count = self._vector(field, 1, len(self._data))
+    def text(self, field: int, most: int) -> str:
+        first, count = self._vector(field, 1, most)
         return self._data[first : first + count].decode()
 
     def _leads(self, at: int) -> int:

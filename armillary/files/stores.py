@@ -39,7 +39,7 @@ def open_regular(folder: int | None, name: str, flags: int, where: str) -> int:
     except OSError as error:
         raise InputError(f"found {error.strerror}; expected a regular file of the store", where=where) from None
     try:
-        check_regular(os.fstat(file), where, writing=bool(flags & os.O_RDWR))
+        check_regular(os.fstat(file), where, writing=bool(flags & (os.O_WRONLY | os.O_RDWR)))
     except InputError:
         os.close(file)
         raise
