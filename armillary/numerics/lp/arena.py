@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Case, Constant, Metric, NotForThisCase, Outcome, Result, ValueKind
+from armillary.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,11 +179,17 @@ def answer(result: Result) -> str:
         counts = ", ".join(f"{name} on {count}" for count, name in wins) if len(cases) > 1 else first[0]
         many = f"Of {len(cases)} programs, the" if len(cases) > 1 else "The"
         said.append(f"{many} first method to reach its own tolerance was {counts} (measured).")
-    errors = sorted(result.medians("rram-pdhg", "objective_error").values()) if "rram-pdhg" in result.techniques else []
+    found = result.medians("rram-pdhg", "objective_error") if "rram-pdhg" in result.techniques else {}
+    # Where there is no optimum, the error is 0 for a method that finds that out and 1 for another; noise never gives these numbers.
+    without = {case: error for case, error in found.items() if error in (0.0, 1.0)}
+    errors = sorted(error for case, error in found.items() if case not in without)
     if errors:
         median, most = 100 * errors[len(errors) // 2], 100 * errors[-1]
-        off = f"{median:.2g} % off at the median and {most:.2g} % at most" if len(errors) > 1 else f"{most:.2g} % off"
+        off = f"{median:.3g} % off at the median and {most:.3g} % at most" if len(errors) > 1 else f"{most:.3g} % off"
         said.append(f"In analogue memory the objective is {off} (simulated).")
+    if without:
+        right = list(without.values()).count(0.0)
+        said.append(f"Analogue memory recognised {right} of {counted(len(without), 'program')} without an optimum (simulated).")
     return " ".join(said) or "No method reached its tolerance."
 
 

@@ -206,6 +206,16 @@ def test_the_arena_solves_mps_and_answers_for_one_program(tmp_path: Path) -> Non
     assert lp_arena._answer(result).startswith("The first method to reach its own tolerance was ")  # type: ignore[misc]
 
 
+def test_the_answer_speaks_of_no_objective_where_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "no.mps").write_text(
+        "NAME no\nROWS\n N C\n G LOW\n L HIGH\nCOLUMNS\n X C 1 LOW 1\n X HIGH 1\nRHS\n RHS LOW 2\n RHS HIGH 1\nENDATA\n"
+    )
+    result = armillary.compare("numerics/lp", work=tmp_path / "no.mps", techniques=["rram-pdhg", "highs-simplex"], repeats=1)
+    said = lp_arena._answer(result)  # type: ignore[misc]
+    assert "of 1 program without an optimum" in said
+    assert "objective" not in said
+
+
 OPTIMA = {"afiro": -464.7531, "adlittle": 225494.96, "25fv47": 5501.8459, "israel": -896644.82, "woodinfe": None, "galenet": None}
 
 
