@@ -157,11 +157,21 @@ def truncated(comm):
 
 
 def repeated(comm):
+    """Buffers of 3,200 bytes, which every library sends at once."""
+    return repeats(comm, 400)
+
+
+def repeated_long(comm):
+    """Buffers of 40,000 bytes, which libraries announce before they send them."""
+    return repeats(comm, 5000)
+
+
+def repeats(comm, count):
     """The same buffers many times with one rank and tag, which backends prepare and expect, and then everything that was not expected."""
     other = comm.rank ^ 1
     if other >= comm.size:
         return None
-    data, room, few, small = np.zeros(5000), np.zeros(5000), np.zeros(10), np.zeros(10)
+    data, room, few, small = np.zeros(count), np.zeros(count), np.zeros(10), np.zeros(10)
     seen = []
 
     def swap(out, into, tag=1):
@@ -190,7 +200,7 @@ def repeated(comm):
         assert (room[10:] == 50 + other).all()
     equal(5)
     # A message of the same length with another tag arrives first.
-    sends = [comm.isend(np.full(5000, tag + comm.rank, float), other, tag) for tag in (2, 1)]
+    sends = [comm.isend(np.full(count, tag + comm.rank, float), other, tag) for tag in (2, 1)]
     for tag in (1, 2):
         comm.recv(room, other, tag)
         assert (room == tag + other).all()
@@ -201,7 +211,7 @@ def repeated(comm):
         with pytest.raises(Truncated) as caught:
             swap(data, small)
         assert caught.value.capacity == 80
-    assert (kept.source, kept.tag, kept.nbytes) == (other, 1, 40000)
+    assert (kept.source, kept.tag, kept.nbytes) == (other, 1, 8 * count)
     room.flags.writeable = False
     refuses(comm.recv, room, other, 1)
     room.flags.writeable = True
@@ -690,7 +700,7 @@ def bad_arguments(comm):
 
 
 CHECKS = [
-    awkward_messages, self_messages, nobody, messages_do_not_overtake, wildcards, truncated, repeated, requests, batches, reductions,
+    awkward_messages, self_messages, nobody, messages_do_not_overtake, wildcards, truncated, repeated, repeated_long, requests, batches, reductions,
     matrices_in_rank_order, every_algorithm, gathers, unequal_exchange, layouts, groups_of_ranks, boxes, graphs, trees, plans, windows,
     coordinated, counted, bad_arguments,
 ]  # fmt: skip

@@ -42,8 +42,9 @@ def library(name):
 
 
 def skipped(name, ranks):
-    # Open MPI cuts a message of a rank to itself short and does not say so.
-    return ["truncated"] if (name, ranks) == ("openmpi", 1) else []
+    # Open MPI cuts a message of a rank to itself short and does not say so. Between ranks it refuses a message that is too long, but it
+    # writes one of more than 4 KiB behind the end of the buffer first (5.0.11, also with mpi4py's own Recv).
+    return [] if name != "openmpi" else ["truncated"] if ranks == 1 else ["repeated_long"]
 
 
 @once

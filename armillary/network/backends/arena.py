@@ -145,25 +145,24 @@ class Reading:
 
 
 @backends.read(Reading)
-def read(path: Path, how: Reading) -> tuple[str, dict[str, Any]]:
+def read(path: Path, how: Reading) -> str:
     """Reads a MatrixMarket file for conjugate gradients, or a Python file with a program of your own (`--function name`)."""
     if path.suffix == ".py":
-        return _own(path, how.function), {}
+        return _own(path, how.function)
     from .matrices import matrix_market
 
     matrix_market(str(path))
-    return "cg", {"grid": 0, "path": str(path)}
+    return "cg"
 
 
 @backends.own_cases
-def own_cases(loaded: tuple[str, dict[str, Any]], name: str, how: Reading) -> Iterator[Case]:
+def own_cases(program: str, name: str, how: Reading) -> Iterator[Case]:
     """The program on each backend."""
-    program, _ = loaded
     for backend in how.backends:
         kinds = {"file", "simulated" if backend == "virtual" else "measured", backend}
         if program == "cg":
             kinds |= {"cg"} | ({"twin"} if backend != "virtual" else set())
-        what = {"program": program.rpartition("/")[2], "backend": backend, "ranks": how.ranks, "rounds": how.rounds}
+        what = {"program": program, "backend": backend, "ranks": how.ranks, "rounds": how.rounds}
         yield Case(f"{name}@{backend}", _own_work, what, frozenset(kinds))
 
 
@@ -177,13 +176,13 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def _own(path: Path, function: str) -> str:
-    """The name under which ranks import a program of the user's file."""
+    """The name of a program of the user's file, which ranks import from the folder of the case's file."""
     from armillary.comm.jobs.program import found
 
     if not function.isidentifier():
         raise InputError(f'found "{function}"; expected the name of a function in {path.name}', where="--function")
     found(f"{path.resolve()}:{function}")
-    return f"{path.resolve()}:{function}"
+    return f"{path.name}:{function}"
 
 
 def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
@@ -191,8 +190,11 @@ def _work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _own_work(case: Case, rng: np.random.Generator) -> dict[str, Any]:
-    program, options = case.loaded
-    return {**case.parameters, "program": program, "options": options}
+    # What was read may come from another file of the same content, which may be gone.
+    file = case.files[0].resolve()
+    if case.loaded == "cg":
+        return {**case.parameters, "options": {"grid": 0, "path": str(file)}}
+    return {**case.parameters, "program": str(file.with_name(case.loaded)), "options": {}}
 
 
 @backends.run

@@ -182,7 +182,7 @@ def test_the_arena_declines_what_is_not_here(monkeypatch):
 
 def test_the_arena_counts_lines_and_settings():
     arena = catalogue.arena("serving/deployment")
-    case = next(c for c in arena.built_in("tiny") if c.name == "llama-3.1-8b-1gpu")
+    case = next(c for c in arena.built_in("small") if c.name == "llama-3.1-8b-1gpu")
     one, hand = (arena.execute(arena.make(name), case).values for name in ("converged", "by-hand"))
     assert one == {"valid": 1.0, "honoured": 1.0, "author_lines": 26.0, "portable": 7.0}
     assert hand["valid"] == 1.0
