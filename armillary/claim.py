@@ -123,7 +123,8 @@ class Claim:
     """One sentence of a paper that a study can hold or not hold.
 
     `over` is the baseline, or several of which the best on each case counts; None for Level, Exponent and Wins. `on` is one kind of
-    case or several. `aggregate="max"` reads "up to": the best case counts. `honest=(low, high)` is what counts as held on our
+    case or several. The mean over cases is geometric for ratios; `aggregate="arithmetic"` takes the mean of the cases' ratios, where a
+    paper does, and `aggregate="max"` reads "up to": the best case counts. `honest=(low, high)` is what counts as held on our
     cases, `part` the least that counts as held in part, both in the unit of `by` and explained in `why`. `circular` marks a
     figure that calibrates our model and so cannot be a verdict on it; `needs` names hardware without which the claim is not
     tried; `stand_in` what stands for a part that could not be had, and is said in the verdict. `scale` is the scale of the built-in
@@ -136,7 +137,7 @@ class Claim:
     on: Kind | tuple[Kind, ...] = Kind()
     says: str = ""
     source: str = ""
-    aggregate: Literal["mean", "max"] = "mean"
+    aggregate: Literal["mean", "arithmetic", "max"] = "mean"
     honest: Bounds | None = None
     part: float | None = None
     why: str = ""

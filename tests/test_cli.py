@@ -16,34 +16,34 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--techniques", "plain,own", "--repeats", "1", "-q")
 
 
-def test_list_has_a_line_for_every_arena_and_more_about_a_field_or_an_arena(armillary_command: Command) -> None:
-    everything = armillary_command("list").stdout
+def test_list_has_a_line_for_every_arena_and_more_about_a_field_or_an_arena(armillary_here: Command) -> None:
+    everything = armillary_here("list").stdout
     assert len([line for line in everything.splitlines() if line.startswith("  eviction ")]) == 1
     assert "  draws " in everything, "the outside arena"
     assert re.search(r"^  experts .* 1 paper ", everything, re.MULTILINE), "three techniques of one paper are one paper"
     assert max(map(len, everything.splitlines())) <= 160
-    field = armillary_command("list", "storage").stdout
+    field = armillary_here("list", "storage").stdout
     assert "FIFO-MEP: An Efficient Multi-Eviction-Point" in field
     assert "and 14 baselines" in field
     for name in ("eviction", "storage/eviction"):
-        arena = armillary_command("list", name).stdout
+        arena = armillary_here("list", name).stdout
         assert "keep-nothing" in arena, "the outside technique"
         assert "s3-fifo" in arena
-    assert armillary_command("show", "storage").stdout == field
-    listed = json.loads(armillary_command("list", "--json").stdout)
+    assert armillary_here("show", "storage").stdout == field
+    listed = json.loads(armillary_here("list", "--json").stdout)
     assert {"arena", "technique", "paper", "source", "verdicts"} == set(listed["techniques"][0])
 
 
-def test_list_shows_what_was_judged(armillary_command: Command) -> None:
+def test_list_shows_what_was_judged(armillary_command: Command, armillary_here: Command) -> None:
     assert armillary_command("reproduce", "plain", "-q").returncode == 0
-    assert "○1" in next(line for line in armillary_command("list").stdout.splitlines() if line.startswith("  draws"))
-    after = armillary_command("list", "outside/draws").stdout
+    assert "○1" in next(line for line in armillary_here("list").stdout.splitlines() if line.startswith("  draws"))
+    after = armillary_here("list", "outside/draws").stdout
     assert "○ #1 not held" in after
     assert "storage" not in after
 
 
-def test_the_report_of_the_last_study_opens(armillary_command: Command, tmp_path: Path) -> None:
-    none = armillary_command("open")
+def test_the_report_of_the_last_study_opens(armillary_command: Command, armillary_here: Command, tmp_path: Path) -> None:
+    none = armillary_here("open")
     assert none.returncode == 2
     calls = tmp_path / "browser"
     calls.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/seen\n')
@@ -56,9 +56,9 @@ def test_the_report_of_the_last_study_opens(armillary_command: Command, tmp_path
     assert (tmp_path / "seen").exists()
 
 
-def test_no_color_holds_wherever_it_stands(armillary_command: Command) -> None:
+def test_no_color_holds_wherever_it_stands(armillary_here: Command) -> None:
     for words in (["--no-color", "list"], ["list", "--no-color"], ["cluster", "list", "--no-color"]):
-        run = armillary_command(*words)
+        run = armillary_here(*words)
         assert run.returncode == 0, run.stderr
         assert "\x1b" not in run.stdout
 
@@ -75,8 +75,8 @@ def test_completion(words: str, offered: str, armillary_command: Command) -> Non
     assert offered in run.stdout.splitlines(), run.stderr
 
 
-def test_show(armillary_command: Command) -> None:
-    shown = armillary_command("show", "fifo-mep").stdout
+def test_show(armillary_here: Command) -> None:
+    shown = armillary_here("show", "fifo-mep").stdout
     for part in (
         "IEEE CLUSTER 2025",
         "points",
@@ -86,12 +86,12 @@ def test_show(armillary_command: Command) -> None:
         "Claims:",
     ):
         assert part.casefold() in shown.casefold(), part
-    assert "requests_per_s" in armillary_command("show", "storage/eviction").stdout
-    assert json.loads(armillary_command("show", "storage/eviction/lru", "--json").stdout)["arena"] == "storage/eviction"
-    both = armillary_command("show", "lru")
+    assert "requests_per_s" in armillary_here("show", "storage/eviction").stdout
+    assert json.loads(armillary_here("show", "storage/eviction/lru", "--json").stdout)["arena"] == "storage/eviction"
+    both = armillary_here("show", "lru")
     assert both.returncode == 2
     assert "serving/adapters/lru, storage/eviction/lru" in both.stderr
-    wrong = armillary_command("show", "fifo-map")
+    wrong = armillary_here("show", "fifo-map")
     assert wrong.returncode == 2
     assert 'did you mean "fifo-mep"' in wrong.stderr
 
@@ -231,8 +231,8 @@ def test_a_busy_store_is_exit_status_3(armillary_command: Command, tmp_path: Pat
     assert run.stderr.count("\n") <= 2
 
 
-def test_version_help_and_completion(armillary_command: Command) -> None:
+def test_version_help_and_completion(armillary_here: Command) -> None:
     for flag in ("--version", "-V"):
-        assert armillary_command(flag).stdout.startswith("armillary 0")
-    assert "compare" in armillary_command("--help").stdout
-    assert "--techniques" in armillary_command("compare", "--help").stdout
+        assert armillary_here(flag).stdout.startswith("armillary 0")
+    assert "compare" in armillary_here("--help").stdout
+    assert "--techniques" in armillary_here("compare", "--help").stdout

@@ -50,11 +50,23 @@ def test_an_arena_is_well_formed(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_arena_passes_the_battery_on_telling_cases(path: str) -> None:
-    arena = catalogue.arena(path)
-    few = [case.name for case in arena.built_in("tiny") if any(fnmatch.fnmatchcase(case.name, pattern) for pattern in arena.telling)]
-    found = check_arena(path, cases=few or None, most_cpu_s=MOST_CPU_S.get(path, TINY_CPU_S)).values
+def test_an_arena_passes_the_battery_on_few_cases(path: str) -> None:
+    found = check_arena(path, cases=_few(catalogue.arena(path)), processes=False, most_cpu_s=MOST_CPU_S.get(path, TINY_CPU_S)).values
     _compare(_stored(path), found, found)
+
+
+def _few(arena: Arena) -> list[str]:
+    """The names of the first tiny cases, telling ones before others, that give every technique something to do."""
+    cases = sorted(arena.built_in("tiny"), key=lambda case: not any(fnmatch.fnmatchcase(case.name, one) for one in arena.telling))
+    idle = {name: arena.technique(name).takes for name in arena.techniques}
+    chosen = []
+    for case in cases:
+        busy = [name for name, takes in idle.items() if not takes or takes & case.kinds]
+        if busy:
+            chosen.append(case.name)
+        for name in busy:
+            del idle[name]
+    return chosen
 
 
 @pytest.mark.slow

@@ -36,4 +36,6 @@ from .serving.result import Result as Result
 from .serving.synthetic import generate as generate
 from .tiny.generation import Engine as Engine
 from .tiny.generation import Sampling as Sampling
+from .tiny.muon import Muon as Muon
+from .tiny.trainable import TrainableTiny as TrainableTiny
 from .tiny.transformer import Tiny as Tiny

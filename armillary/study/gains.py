@@ -53,10 +53,13 @@ class Gains:
         return {case: float(np.median(values)) for case, values in self.by_case.items()}
 
     def interval(self, aggregate: str = "mean") -> Interval | None:
-        """The gain over all cases with its interval: the mean, or with `max` the best case; None when there is nothing."""
+        """The gain over all cases with its interval, or None when there is nothing.
+
+        It is the geometric mean of ratios and the mean of differences; the mean of either with `arithmetic`, the best case with `max`.
+        """
         if not self.by_case:
             return None
-        return interval(list(self.by_case.values()), log=self.ratio, aggregate=aggregate)
+        return interval(list(self.by_case.values()), log=self.ratio and aggregate != "arithmetic", aggregate=aggregate)
 
 
 def gains(ours: Mapping[str, Mapping[int, float]], theirs: Mapping[str, Mapping[int, float]], better: str, scale: str) -> Gains:
@@ -90,7 +93,7 @@ def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean")
     most = int(counts.max())
     if len(cases) == 1 and most == 1:
         return Interval(back(point), back(point), back(point), 1, 1, single=True)
-    if aggregate == "mean" and len(cases) > 1:
+    if aggregate != "max" and len(cases) > 1:
         low, high = mean_interval(medians)
     else:
         low, high = _quantiles(resample(values, counts, best=aggregate == "max"), (1 - LEVEL) / 2, (1 + LEVEL) / 2)

@@ -399,6 +399,8 @@ def _shown(claim: Claim, metric: Metric, spread: Interval) -> tuple[str, Interva
 def _published(claim: Claim) -> str:
     over = f" than {' or '.join(claim.baselines)}" if claim.baselines else ""
     by = f"up to {str(claim.by).removeprefix('≥ ')}" if claim.aggregate == "max" else str(claim.by)
+    if claim.aggregate == "arithmetic":
+        over += " (arithmetic mean)"
     better = " better" if over and not by.endswith("better") and not isinstance(claim.by, Parity) else ""
     return f"{by}{better}{over.replace(' than', ' of') if isinstance(claim.by, Parity) else over}"
 

@@ -1,7 +1,7 @@
 """One arena put through what every arena promises.
 
 Every technique runs on every tiny case, and gives complete metrics of the declared kinds. A second pass over a few cases, in the
-opposite order and in other processes, gives the same simulated and modelled values: so the same seed gives the same numbers, no
+opposite order and (unless a shorter battery is asked for) in other processes, gives the same simulated and modelled values: so the same seed gives the same numbers, no
 technique changes the work that the next one meets, and it does not matter where a unit runs. The arena's example of a user's file can
 be read and run, its content decides the case's digest, and every wrong option or file ends in one line.
 """
@@ -46,13 +46,18 @@ class Checked:
 
 
 def check_arena(
-    path: str | Arena, *, cases: Iterable[str] | None = None, everything: bool = False, most_cpu_s: float = TINY_CPU_S
+    path: str | Arena,
+    *,
+    cases: Iterable[str] | None = None,
+    everything: bool = False,
+    processes: bool = True,
+    most_cpu_s: float = TINY_CPU_S,
 ) -> Checked:
     """Runs the battery; raises AssertionError with one line for each fault.
 
     `cases` are names or patterns of the tiny cases to run, all by default. `everything` takes every one of them through the second pass
-    rather than a few. `most_cpu_s` bounds one unit-by-unit pass over the tiny
-    scale, in CPU seconds with compiled loops in the cache.
+    rather than a few. Without `processes` the second pass stays in this process, which spares the start of two others. `most_cpu_s`
+    bounds one unit-by-unit pass over the tiny scale, in CPU seconds with compiled loops in the cache.
     """
     arena = path if isinstance(path, Arena) else catalogue.arena(path)
     # A class that a notebook put beside the others in this process cannot be found by another one.
@@ -65,7 +70,7 @@ def check_arena(
     faults += _failures(planned.units, first)
     if cases is None:
         faults += _idle(planned.units, first)
-    again = _second_pass(planned, everything, SAMPLED_CASES if cases is None else 1)
+    again = _second_pass(planned, everything, SAMPLED_CASES if cases is None else 1, processes)
     faults += _differences(again, first)
     if cpu_s > most_cpu_s and not faults:
         # Once more on one thread: those of a library that wait for a busy core burn time without working.
@@ -87,11 +92,13 @@ def _shared(units: Iterable[Unit]) -> list[Unit]:
     return [replace(unit, exclusive=False) for unit in units]
 
 
-def _second_pass(planned: Plan, everything: bool, most: int) -> list[tuple[Unit, Report]]:
+def _second_pass(planned: Plan, everything: bool, most: int, processes: bool) -> list[tuple[Unit, Report]]:
     names = list(planned.cases)
     step = 1 if everything else max(1, -(-len(names) // most))
     chosen = set(names[::step])
     units = [unit for unit in _shared(planned.units) if unit.case in chosen]
+    if not processes:
+        return [(unit, execute(unit, planned.recipe)) for unit in units[::-1]]
     events = Processes(2).run(units[::-1], planned.recipe)
     return [(unit, report) for unit, report in events if isinstance(report, Report)]
 
@@ -116,11 +123,11 @@ def _differences(again: Iterable[tuple[Unit, Report]], first: Mapping[str, Repor
         before = first[unit.id]
         if report.state != before.state:
             why = report.error or report.reason
-            yield f"{unit.technique} on {unit.case}: {before.state} first, {report.state} in another process ({why})"
+            yield f"{unit.technique} on {unit.case}: {before.state} first, {report.state} in another order or process ({why})"
         elif report.values != before.values:
             metric = next(m for m in {**before.values, **report.values} if before.values.get(m) != report.values.get(m))
             was, now = (found.values.get(metric, ("", None))[1] for found in (before, report))
-            yield f"{unit.technique} on {unit.case}: {metric} was {was!r}, and {now!r} in another process and order"
+            yield f"{unit.technique} on {unit.case}: {metric} was {was!r}, and {now!r} in another order or process"
 
 
 def own_file_faults(arena: Arena) -> Iterator[str]:

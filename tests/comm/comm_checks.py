@@ -139,6 +139,17 @@ def wildcards(comm):
     return sorted(got) == sorted(expected)
 
 
+def sized(comm, nbytes):
+    """A message of this length to the next rank, three times."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    room = np.zeros(nbytes, np.uint8)
+    for turn in range(3):
+        send = comm.isend(np.arange(comm.rank + turn, comm.rank + turn + nbytes).astype(np.uint8), right, 4)
+        comm.recv(room, left, 4)
+        send.wait()
+        assert (room == np.arange(left + turn, left + turn + nbytes).astype(np.uint8)).all()
+
+
 def truncated(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     for posted_first in (True, False):

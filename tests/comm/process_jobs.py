@@ -59,6 +59,7 @@ PARTS = {
     "adopts mpi": lambda ranks, skip: torch_programs.adopts_mpi(ranks),
     "adopts torch": lambda ranks, skip: torch_programs.adopts_torch(ranks),
     "tensors": lambda ranks, skip: torch_programs.tensors(ranks),
+    "in pieces": lambda ranks, skip: torch_programs.in_pieces(ranks),
     "natively": lambda ranks, skip: torch_programs.natively(ranks),
     "devices": lambda ranks, skip: torch_programs.devices(ranks),
 }

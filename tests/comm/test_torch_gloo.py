@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(comm.backends()["gloo"]), reason=comm.backe
 PARTS = {
     1: (["checks", "programs", "modes"], ["windows", "coordinated"]),
     2: (["checks", "programs"], ["windows"]),
-    3: (["checks", "programs", "pair", "coordinator", "natively", "adopts torch", "devices"], ["windows"]),
+    3: (["checks", "programs", "pair", "coordinator", "in pieces", "natively", "adopts torch", "devices"], ["windows"]),
 }
 
 

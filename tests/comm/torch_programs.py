@@ -6,6 +6,9 @@ import os
 
 import comm_checks
 import numpy as np
+import pytest
+
+from armillary.comm import Truncated
 
 
 def fails(comm):
@@ -20,6 +23,33 @@ def leaves(comm, code):
     if comm.rank == 1:
         os._exit(code)
     comm.allreduce(np.zeros(1))
+
+
+def in_pieces(comm):
+    """Long messages travel in pieces, and one without enough room is thrown away piece by piece."""
+    import tracemalloc
+
+    from armillary.comm.torch_distributed import post
+
+    whole, post.PIECE = post.PIECE, 1 << 16
+    try:
+        comm.barrier()
+        for nbytes in (1 << 16, (1 << 16) + 1, 300_001):
+            comm_checks.sized(comm, nbytes)
+        right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        tracemalloc.start()
+        send = comm.isend(np.arange(3_000_000, dtype=np.uint8), right, 5)
+        own = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        with pytest.raises(Truncated):
+            comm.recv(np.zeros(100, np.uint8), left, 5)
+        taken = tracemalloc.get_traced_memory()[1] - own
+        tracemalloc.stop()
+        send.wait()
+        assert taken < 200_000
+        comm.barrier()
+    finally:
+        post.PIECE = whole
 
 
 def natively(comm):

@@ -13,7 +13,7 @@ from scipy import stats
 
 from armillary.claim import percent_of_ratio, ratio_of_percent
 from armillary.study import gains as g
-from armillary.study.gains import gains, interval
+from armillary.study.gains import Gains, gains, interval
 
 
 def test_gains_by_hand() -> None:
@@ -44,6 +44,16 @@ def test_cases_are_joined_by_the_geometric_mean_of_medians() -> None:
     assert found.figure == pytest.approx(4.0)
     assert interval([np.array([1.0, 2.0]), np.array([8.0])], log=False).figure == pytest.approx(4.75)
     assert interval([np.array([1.0]), np.array([8.0])], log=False, aggregate="max").figure == 8.0
+
+
+def test_the_mean_of_ratios_is_geometric_unless_a_paper_takes_the_arithmetic_one() -> None:
+    found = Gains({"a": np.array([1.0]), "b": np.array([4.0]), "c": np.array([2.0])}, ratio=True)
+    geometric, arithmetic = found.interval(), found.interval("arithmetic")
+    assert geometric is not None
+    assert geometric.figure == pytest.approx(2.0)
+    assert arithmetic is not None
+    assert arithmetic.figure == pytest.approx(7 / 3)
+    assert arithmetic.low < 7 / 3 < arithmetic.high
 
 
 def test_one_value_is_its_own_interval() -> None:

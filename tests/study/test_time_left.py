@@ -112,8 +112,9 @@ def test_python_callers_are_checked_as_the_command_line_is(tmp_path: Path) -> No
     assert list(one.techniques) == ["plain", "twin"]
 
 
-def test_a_dead_scheduler_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_dead_scheduler_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
+    monkeypatch.setattr("armillary.tasks.dask_clients.ANSWER_S", 1)
     with pytest.raises(InputError, match="no Dask scheduler answered"):
         armillary.compare("outside/draws", store=tmp_path / "s.db", engine="tcp://127.0.0.1:1")
     assert not (tmp_path / "s.db").exists()

@@ -40,8 +40,8 @@ from armillary.comm.torch_distributed.library import dist, lost
 
 #: A timeout longer than any program waits. A rank that has gone is noticed by its connection.
 FOREVER = timedelta(days=365)
-#: The most bytes of a message that is received only to be thrown away, because its receive has too little room.
-_MOST_DROPPED = 1 << 33
+#: The bytes of the pieces in which a long message travels, and so of the memory into which one without enough room is thrown away.
+PIECE = 1 << 26
 #: The tag of frames, and the first tag of messages that follow a frame.
 _FRAMES, _FIRST = 0x7A000000, 0x10000000
 #: The number of transfers that may be under way before the sender waits for the oldest.
@@ -59,6 +59,28 @@ def context(name: Any) -> int:
 
 def _payload_tag(number: int, same: bool) -> int:
     return _FIRST + 2 * number + same
+
+
+class _Pieces:
+    """The transfers of the pieces of one message."""
+
+    __slots__ = ("_works",)
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Wait until every piece is done."""
+        for work in self._works:
+            work.wait()
+
+
+def _in_pieces(transfer: Callable[[Any], Any], data: Bytes) -> Any:
+    """Begin the transfer of each piece of a message; Gloo keeps the order of those with one tag."""
+    whole = torch.from_numpy(data)
+    if data.nbytes <= PIECE:
+        return transfer(whole)
+    return _Pieces([transfer(piece) for piece in whole.split(PIECE)])
 
 
 class Message:
@@ -509,20 +531,25 @@ class Post:
             inbox.expected = None
             self._wait(expected[2])
         else:
-            if nbytes > room.nbytes and nbytes > _MOST_DROPPED:
-                raise CommError(
-                    f"frame: found a message of {nbytes} bytes for a receive of {room.nbytes}; expected at most {_MOST_DROPPED}"
-                )
-            target = room[:nbytes] if nbytes <= room.nbytes else np.empty(nbytes, np.uint8)
-            self._wait(self._into(target, inbox, message.number, bool(message.flags & SAME)))
+            same = bool(message.flags & SAME)
+            if nbytes <= room.nbytes:
+                self._wait(self._into(room[:nbytes], inbox, message.number, same))
+            else:
+                self._throw_away(nbytes, inbox, message.number, same)
         self._report(message)
+
+    def _throw_away(self, nbytes: int, inbox: _Inbox, number: int, same: bool) -> None:
+        room = np.empty(min(nbytes, PIECE), np.uint8)
+        for start in range(0, nbytes, PIECE):
+            self._wait(self._into(room[: nbytes - start], inbox, number, same))
 
     def _report(self, message: Message) -> None:
         if message.flags & REPORTED and message.inbox is not None:
             self._frame(message.inbox.place, (ARRIVED, 0, 0, 0, 0, 0, message.number))
 
     def _into(self, target: Bytes, inbox: _Inbox, number: int, same: bool) -> Any:
-        return self.native.recv([torch.from_numpy(target)], inbox.place, _payload_tag(number, same))
+        tag = _payload_tag(number, same)
+        return _in_pieces(lambda piece: self.native.recv([piece], inbox.place, tag), target)
 
     # Messages that are expected
 
@@ -594,7 +621,7 @@ class Post:
             # PyTorch has no read-only memory and warns about it.
             data = data.copy()
         try:
-            return self.native.send([torch.from_numpy(data)], dest, tag)
+            return _in_pieces(lambda piece: self.native.send([piece], dest, tag), data)
         except RuntimeError as error:
             raise lost(error) from error
 
