@@ -61,7 +61,7 @@ _BACKENDS = {
         by_name=True,
         chooses=False,
     ),
-    "gloo": _Backend("armillary.comm.torch_distributed.start:run_gloo", _TORCH, takes=("timeout",), by_name=True),
+    "gloo": _Backend("armillary.comm.torch_distributed.start:run_gloo", _TORCH, takes=("timeout", "restarts"), by_name=True),
     "virtual": _Backend("armillary.comm.virtual.start:run_virtual", most=_MOST_RANKS, takes=_VIRTUAL_OPTIONS),
 }
 
@@ -88,7 +88,8 @@ def run(
     """Run `program(comm, *args, **named)` on `ranks` ranks and return what each of them returned.
 
     `program` is a function, or `"module:function"`. `collectives` chooses algorithms (`{"allreduce": "ring"}`). `options` are the
-    backend's own: `library=` and `timeout=` (seconds) on `mpi`, and `timeout=` on `gloo` and `nccl`. On `virtual`, which runs in simulated
+    backend's own: `library=` and `timeout=` (seconds) on `mpi`, `timeout=` on `gloo` and `nccl`, and on `gloo` `restarts=`, the number of
+    killed processes that others may replace (the ranks then go on with `comm.renewed()`). On `virtual`, which runs in simulated
     time, they are `cluster=`, `placement=`, `model=`, `progress=`, `payload=`, `timeline=`, `constants=`, `shm=`, `speed_ratio=` and
     `collectives="modelled"` (docs/virtual-ranks.md).
 

@@ -1,9 +1,9 @@
 """One arena put through what every arena promises.
 
 Every technique runs on every tiny case, and gives complete metrics of the declared kinds. A second pass over a few cases, in the
-opposite order and (unless a shorter battery is asked for) in other processes, gives the same simulated and modelled values: so the same seed gives the same numbers, no
-technique changes the work that the next one meets, and it does not matter where a unit runs. The arena's example of a user's file can
-be read and run, its content decides the case's digest, and every wrong option or file ends in one line.
+opposite order and (unless a shorter battery is asked for) in other processes, gives the same simulated and modelled values: so the same
+seed gives the same numbers, no technique changes the work that the next one meets, and it does not matter where a unit runs. The arena's
+example of a user's file can be read and run, its content decides the case's digest, and every wrong option or file ends in one line.
 """
 
 from __future__ import annotations

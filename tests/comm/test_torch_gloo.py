@@ -104,3 +104,17 @@ def test_nccl_says_why_it_cannot():
         comm.run(comm_programs.sample_sort, ranks=gpus + 1, backend="nccl")
     with pytest.raises(InputError, match="NCCL's own"):
         comm.run(comm_programs.sample_sort, backend="nccl", collectives={"allreduce": "ring"})
+
+
+@pytest.mark.parametrize("kills", [[(3, 1)], pytest.param([(2, 2), (2, 0), (4, 2)], marks=pytest.mark.slow)])
+def test_another_process_takes_the_place_of_a_killed_one(kills):
+    found = comm.run("torch_programs:survives", kills, 6, ranks=3, backend="gloo", timeout=120, restarts=len(kills))
+    total = sum(10.0 * step + rank for step in range(6) for rank in range(3))
+    assert found.values == [[6.0, total, len(kills)]] * 3
+
+
+def test_no_more_processes_are_replaced_than_allowed():
+    with pytest.raises(RankFailed, match="rank 1: its process was killed by signal 9"):
+        comm.run("torch_programs:survives", [(0, 1)], 2, ranks=2, backend="gloo", timeout=120)
+    with pytest.raises(InputError, match="restarts: found -1"):
+        comm.run("torch_programs:survives", [], 2, ranks=2, backend="gloo", restarts=-1)

@@ -118,6 +118,11 @@ def _failure(file: Path) -> dict[str, Any]:
         return {"error": "it failed, and what it wrote down about that cannot be read", "trace": "", "at": math.inf}
 
 
+def failed(folder: Path) -> bool:
+    """Return whether a rank has written down a failure."""
+    return any(folder.glob("failed.*"))
+
+
 def answered(folder: Path, rank: int) -> bool:
     """Return whether the rank has written its answer."""
     return (folder / f"value.{rank}").exists()

@@ -38,6 +38,12 @@ def ranks_of(group: Any, seed: int = 0) -> Communicator:
     return GlooRanks(post, range(post.size), post.place, "world", Tally(), seed)
 
 
+def forget(post: Post) -> None:
+    """Forget the group of this post."""
+    for group in [group for group, known in _POSTS.items() if known is post]:
+        del _POSTS[group]
+
+
 def ranks_of_cupy(native: Any, seed: int = 0) -> Communicator:
     """Return the communicator of the ranks of a `cupy.cuda.nccl.NcclCommunicator`."""
     if type(native).__name__ != "NcclCommunicator":

@@ -20,6 +20,7 @@ from armillary.comm.counters import Tally
 from armillary.comm.messages.buffers import Array, Buffer, Parts, incoming, outgoing
 from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG, PROC_NULL, Status, check_rank, check_tag
 from armillary.comm.messages.requests import Done, Request
+from armillary.comm.torch_distributed import renewal
 from armillary.comm.torch_distributed.library import OPS, dist, lost, reduction
 from armillary.comm.torch_distributed.post import Post, context
 from armillary.errors import InputError
@@ -186,6 +187,21 @@ class GlooRanks(Communicator):
 
     def window(self, nbytes: int, dtype: Any = np.uint8) -> Any:
         raise InputError("window: found backend gloo, which has none; expected backend one, threads, mpi or virtual")
+
+    @property
+    def generation(self) -> int:
+        """The number of processes of this run that were replaced before these ranks met."""
+        return renewal.generation()
+
+    def renewed(self) -> GlooRanks:
+        """Return all ranks of the run over new connections, after a process has gone and another one has taken its place.
+
+        Every rank calls it on the communicator of all ranks, when a call has raised `Aborted`; a process that takes another's place begins
+        with the new ranks. Messages under way are lost, and the old communicators cannot be used any more.
+        """
+        found = renewal.renewed(self._post, self._seed)
+        found._tally = self._tally
+        return found
 
     def close(self) -> None:
         """End the messages of these ranks. Every rank calls it before an adopted group is destroyed."""

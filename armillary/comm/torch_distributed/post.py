@@ -80,7 +80,8 @@ def _in_pieces(transfer: Callable[[Any], Any], data: Bytes) -> Any:
     whole = torch.from_numpy(data)
     if data.nbytes <= PIECE:
         return transfer(whole)
-    return _Pieces([transfer(piece) for piece in whole.split(PIECE)])
+    pieces: Any = whole.split(PIECE)  # type: ignore[no-untyped-call]
+    return _Pieces([transfer(piece) for piece in pieces])
 
 
 class Message:
@@ -346,6 +347,22 @@ class Post:
             if inbox.postman is not None:
                 inbox.postman.join()
         self.check()
+
+    def abandon(self) -> None:
+        """Let go of everything that holds the library's groups, whose connections close when nothing does."""
+        with self.changed:
+            self._broken = self._broken or "its ranks were given up"
+            self._tell()
+        for inbox in self._inboxes:
+            if inbox is not None:
+                inbox.wanted.set()
+                inbox.posted.clear()
+                inbox.dropped.clear()
+                inbox.expected = None
+        self._flying.clear()
+        self._long.clear()
+        self._groups.clear()
+        self.native = None
 
     # Requests under way
 
