@@ -24,11 +24,12 @@ import torch
 from armillary.compression import fields as fz
 from armillary.compression.fields import gpu
 from armillary.compression.fields.advice.metrics import LINKS, overall_speedup
-from armillary.compression.fields.gpu import default, fused, speed, sums
+from armillary.compression.fields.gpu import fused, huffman, speed, sums
 
 SHAPE = (1024, 512, 512)
 REPEATS = 7
-PIPELINES = ("speed", "default", "fz-fused", "cuszp-fused")
+FUSED = ("fz-fused", "cuszp-fused")
+PIPELINES = ("speed", "default", "quality", *FUSED)
 BEGIN = time.perf_counter()
 
 
@@ -159,7 +160,7 @@ def rates(x: torch.Tensor, bound: float) -> dict[str, dict[str, float]]:
         print(f"{pipeline:12s} rel {bound:g}:", {k: round(v, 2) for k, v in row.items()}, flush=True)
     for what in ("speedup", "kernel_speedup"):
         quotients = {
-            link: max(found[p][f"{what}_{link}"] for p in ("default", "speed")) / max(found[p][f"{what}_{link}"] for p in PIPELINES[2:])
+            link: max(found[p][f"{what}_{link}"] for p in ("default", "speed")) / max(found[p][f"{what}_{link}"] for p in FUSED)
             for link in LINKS
         }
         found[f"better modular over better fused, {what}"] = quotients
@@ -190,7 +191,7 @@ def sweep(x: torch.Tensor) -> None:
     for window in (32, 128):
         tried("fz-fused", WINDOW=(fused, window))
     for lanes, decoded in ((512, 32), (1024, 32), (2048, 32), (1024, 64), (1024, 128)):
-        tried("default", LANES=(default, lanes), DECODED=(default, decoded))
+        tried("default", LANES=(huffman, lanes), DECODED=(huffman, decoded))
 
 
 def main() -> None:

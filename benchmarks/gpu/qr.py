@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -51,6 +52,38 @@ def row(a: Any, method: str, repeats: int = 5) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def milliseconds(work: Callable[[], Any], repeats: int = 15) -> float:
+    """Milliseconds of the device for one call of `work`, from events around many."""
+    for _ in range(3):
+        work()
+    event: Any = torch.cuda.Event
+    start, end = event(enable_timing=True), event(enable_timing=True)
+    start.record()
+    for _ in range(repeats):
+        work()
+    end.record()
+    end.synchronize()
+    return round(float(start.elapsed_time(end)) / repeats, 4)
+
+
+def parts(a: torch.Tensor) -> dict[str, Any]:
+    """The device's milliseconds for each kind of kernel behind lu-cholqr2 and cholqr2."""
+    from armillary.numerics.qr.factors import cuda_factors
+
+    passes = cuda_factors.Passes(a, pivoted=True)
+    passes.triangles()
+    passes.finish()
+    sample = cuda_factors._sample(*a.shape, a.device)
+    found = {
+        "divide and multiply": milliseconds(lambda: passes._divide(a, 0, True)),
+        "divide": milliseconds(lambda: passes._divide(a, 0, False)),
+        "multiply": milliseconds(lambda: passes._multiply(a)),
+        "sum and Cholesky factor": milliseconds(partial(passes._factor, 1, passes._multiply(a))),
+    }
+    padded = 1 << (len(sample) - 1).bit_length()
+    return found | {"LU of the sample": milliseconds(lambda: passes._pivot(a, sample, padded)), "copy": milliseconds(a.clone)}
+
+
 def main() -> None:
     """Times every method on the sizes given."""
     sizes = [int(n) for n in sys.argv[1:]] or [1 << 20, 10_000_000]
@@ -64,6 +97,8 @@ def main() -> None:
         a = torch.randn(rows, COLUMNS, dtype=torch.float64, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
         for method in OURS:
             note(f"{rows} torch {method}", row(a, method, 2 if method == "tsqr" else 5))
+        if find_spec("triton"):
+            note(f"{rows} torch, device's ms by kernel", parts(a))
         library = partial(torch.linalg.qr, a, mode="reduced")
         library()
         native = timed(library, a, min_seconds=0, min_calls=2).median

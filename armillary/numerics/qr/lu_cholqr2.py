@@ -28,7 +28,7 @@ from armillary.parameters import parameter
 
 from .factors.cholesky_passes import cholesky_passes
 from .factors.implicit import ImplicitQ
-from .factors.method import Factors, Info, Method, Source
+from .factors.method import Factors, Info, Method, Source, cuda_passes, finished, in_range, scales_of
 from .factors.triangles import Array, Breakdown, conditioned, pivot_order, unit, upper_cholesky, upper_factor
 from .ranks import rows
 from .ranks.team import LU_EFFICIENCY, Team
@@ -117,6 +117,28 @@ class LuCholQr2(Method):
             if self.fallback == "raise" or isinstance(breakdown, ZeroPivot):
                 raise
             return factor_by_tree(team, source, fallback=str(breakdown), growth=growth)
+
+    def on_device(self, a: arrays.Array) -> Factors | None:
+        """As `factor`, in the same steps, for a block whose first sample serves: where it does not, `factor` adds rows or falls back.
+
+        Columns are not scaled there, because powers of two change no digit; the range of the numbers is checked instead.
+        """
+        if self.pivoting != "tournament" or self.q != "explicit" or self.passes != 2:
+            return None
+        passes = cuda_passes(a, pivoted=True)
+        if passes is None:
+            return None
+        upper, lower = passes.triangles()
+        u, s, size = upper.matrix, lower.matrix, float(lower.diagonal.max())
+        trusted = upper.usable(rows.INVERSE_BELOW) and lower.usable(rows.INVERSE_BELOW)
+        if not trusted or not in_range(u) or not size <= _LARGE**2 * a.shape[0] or size > 1 / unit(u.dtype):
+            return None
+        scaled = u * scales_of(u) if self.normalise else u
+        try:
+            _sound(s, scaled)
+        except Breakdown:
+            return None
+        return finished(passes, s @ u, Info(self.name, growth=math.sqrt(size), condition=conditioned(scaled)))
 
     def _lower(self, team: Team, source: Source) -> tuple[arrays.Array, Array, Array, tuple[int, ...]]:
         """Returns L in a fresh block, U, LᴴL and the columns that were shifted."""
@@ -235,11 +257,16 @@ def _bounded(gram: Array, upper: Array) -> Array:
         worst = int(np.argmax(np.where(np.isfinite(diagonal), diagonal, np.inf)))
         raise Breakdown("the entries of L grow beyond 1/√u", worst)
     s = upper_cholesky(gram)
-    if conditioned(s) ** 2 * u > 0.1:
+    _sound(s, upper)
+    return s
+
+
+def _sound(s: Array, upper: Array) -> None:
+    """Raises `Breakdown` where S is conditioned too badly for a second pass, or U has grown."""
+    if conditioned(s) ** 2 * unit(s.dtype) > 0.1:
         raise Breakdown("L is too ill-conditioned for CholeskyQR")
     if np.linalg.norm(np.abs(s) @ np.abs(upper)) > _CANCELLED * np.linalg.norm(s @ upper):
         raise Breakdown("the entries of U grow: L·U would lose digits of A")
-    return s
 
 
 def _sample(team: Team, x: arrays.Array, factors: Array | None) -> Array:

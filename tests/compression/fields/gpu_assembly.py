@@ -15,7 +15,13 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from armillary.compression.fields.gpu import decode_kernels, encode_kernels, fused_kernels, huffman_kernels  # noqa: E402
+from armillary.compression.fields.gpu import (  # noqa: E402
+    decode_kernels,
+    encode_kernels,
+    fused_kernels,
+    huffman_kernels,
+    interpolation_kernels,
+)
 from armillary.compression.fields.gpu.quantise_kernels import EXACT  # noqa: E402
 
 _DIVIDE = {"mx": "i64", "my": "i64", "mz": "i64"}
@@ -26,13 +32,14 @@ _ENDS = dict.fromkeys(("ends", "outlier_ends", "violator_ends", "state"), "*i64"
 def assembly(kernel: Any, value: str, constants: dict[str, Any], options: dict[str, Any], **types: str) -> str:
     """Returns the PTX for arrays of `value`; arguments without a type are int32."""
     known = _DIVIDE | _COUNTS | _ENDS | {"x": f"*{value}", "raw": f"*{value}", "out": f"*{value}", "facts": "*fp64", "width": "*fp64"}
-    known |= {"step": "*fp64", "words": "*i32"} | types
+    known |= {"step": "*fp64", "words": "*i32"} | {name: kind.format(value) for name, kind in types.items()}
     signature = {name: "constexpr" if name in constants else known.get(name, "i32") for name in kernel.arg_names}
     fixed = {(kernel.arg_names.index(name),): constant for name, constant in constants.items()}
     made = triton.compile(ASTSource(kernel, signature, fixed, {}), target=GPUTarget("cuda", 90, 32), options=options)
     return str(made.asm["ptx"])
 
 
+TABLES = {"recon": "*{}", "codes": "*i16", "jobs": "*i64", "lattices": "*i64", "step": "i32"}
 PLANES = {"planes": "*i16", "flags": "*i16", "blocks": "*i32"}
 KERNELS = [
     (encode_kernels.to_planes, "fp32", {"DIMENSIONS": 2, "WIDE": False, "TILES": 1}, PLANES),
@@ -42,6 +49,9 @@ KERNELS = [
     (fused_kernels.cuszp_violators, "fp32", {"BLOCK": 2048}, {}),
     (fused_kernels.cuszp_values, "fp32", {"BLOCKS": 64}, {"widths": "*u8"}),
     (huffman_kernels.to_codes, "fp32", {"DIMENSIONS": 1, "WIDE": False}, {"codes": "*i16"}),
+    (interpolation_kernels.predict, "fp32", {"BLOCK": 1024}, TABLES),
+    (interpolation_kernels.anchors, "fp64", {"BLOCK": 1024}, TABLES),
+    (interpolation_kernels.restore, "fp32", {"BLOCK": 1024}, TABLES),
     (decode_kernels.finish_rows, "fp32", {"SEGMENT": 4096, "LAST": True, "BLOCK": 1024}, {"values": "*i32", "carries": "*i32"}),
     (decode_kernels.sum_down, "fp32", {"LAST": True, "DEPTH": 32, "WIDTH": 64}, {"values": "*i32"}),
 ]

@@ -23,17 +23,21 @@ if DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
 
 from armillary.compression import fields as fz  # noqa: E402
 from armillary.compression.fields import gpu  # noqa: E402
-from armillary.compression.fields.gpu import checksum, speed  # noqa: E402
+from armillary.compression.fields.gpu import checksum, interpolation, speed, tuning  # noqa: E402
 from armillary.compression.fields.gpu.checksum import LANES, SEGMENT, checksums, section_checksums  # noqa: E402
 from armillary.compression.fields.gpu.chunks import coder_of  # noqa: E402
 from armillary.compression.fields.gpu.quantise_kernels import divisor  # noqa: E402
 from armillary.compression.fields.pipeline.container import pack_chunk, read_chunk, read_chunk_head, read_head  # noqa: E402
 from armillary.compression.fields.stages import fz_fused  # noqa: E402
 from armillary.compression.fields.stages.huffman import AHEAD  # noqa: E402
+from armillary.compression.fields.stages.lossless import Zstd  # noqa: E402
+from armillary.compression.fields.stages.stage import Context  # noqa: E402
 from armillary.errors import InputError  # noqa: E402
 from armillary.files.checksums import crc32c  # noqa: E402
 
 PIPELINES = ("speed", "default", "fz-fused", "cuszp-fused")
+#: The search of `quality` takes some 20 s under the interpreter, so it has tests of its own there.
+EVERY = (*PIPELINES, "quality")
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +117,7 @@ def test_smooth_fields_of_every_dimension_give_the_bytes_of_the_host(pipeline: s
     assert assert_same(x, 1e-2 if pipeline == "default" else 1e-3, "rel", pipeline) == "pipeline"
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", EVERY if DEVICE == "cuda" else PIPELINES)
 def test_outliers_and_violators_keep_their_order(pipeline: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((4, 8, 15) if pipeline == "default" else (6, 10, 17)).astype(np.float32)
@@ -182,7 +186,7 @@ def test_residuals_that_wrap_around() -> None:
     assert_same(x, eps, pipeline="cuszp-fused")
 
 
-@pytest.mark.parametrize("pipeline", ["speed", later("default"), later("fz-fused"), "cuszp-fused"])
+@pytest.mark.parametrize("pipeline", ["speed", later("default"), later("fz-fused"), "cuszp-fused", later("quality")])
 def test_chunks_of_every_method_in_one_file(pipeline: str) -> None:
     rng = np.random.default_rng(3)
     x = np.zeros((10, 8, 8), np.float32)
@@ -195,7 +199,7 @@ def test_chunks_of_every_method_in_one_file(pipeline: str) -> None:
         assert assert_same(x, 1e-3, "rel", pipeline, chunk_bytes=4 * 8 * 8 * 4).startswith("pipeline store")
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", EVERY)
 def test_next_to_nothing(pipeline: str) -> None:
     nothings = (np.zeros(0), np.zeros((3, 0)), np.ones(1), np.array([np.nan]), np.array([0.0, -0.0]), np.full((5, 5), np.inf))
     for x in nothings:
@@ -259,7 +263,7 @@ def test_any_values(data: st.DataObject) -> None:
     with np.errstate(all="ignore"):
         x = x.astype(dtype)
     bound, mode = data.draw(st.sampled_from([1e-320, 1e-9, 1e-3, 0.5, 1e30])), data.draw(st.sampled_from(["abs", "rel"]))
-    assert_same(x, bound, mode, data.draw(st.sampled_from(PIPELINES)))
+    assert_same(x, bound, mode, data.draw(st.sampled_from(EVERY if DEVICE == "cuda" else PIPELINES)))
 
 
 def test_checksums_of_pieces_are_those_of_the_host(device_checksums: None) -> None:
@@ -381,14 +385,114 @@ def test_huffman_bits_that_are_no_codes_or_too_many_are_refused() -> None:
             gpu.decompress(data, like=on_device(x))
 
 
+def interpolated(**options: Any) -> str:
+    """Returns the stages of `quality` without a search, which takes most of the time under the interpreter."""
+    shown = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"range -> interp({shown}) -> histogram -> huffman -> zstd"
+
+
+def odd_field() -> np.ndarray:
+    """A smooth field with values that are stored, among them anchors and some that are not finite."""
+    x = waves((10, 9, 12), np.float32)
+    x.reshape(-1)[3:600:50] = np.nan
+    x[0, 0, 0], x[8, 8, 8], x[5, 5, 5], x[0, 0, 8] = np.inf, -np.inf, 3e38, 1e5
+    return x
+
+
+def waves(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    axes = np.meshgrid(*(np.linspace(0, 3, n) for n in shape), indexing="ij")
+    found: np.ndarray = np.sum([40 * np.sin(2 * a + i) for i, a in enumerate(axes)], axis=0).astype(dtype)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("x", "bound", "options"),
+    [
+        (odd_field(), 0.1, {"radius": 2048, "alpha": 1.5, "beta": 2.0}),
+        (waves((2, 5, 6, 7), np.float64), 1.0, {"radius": 2}),
+        later(waves((700,), np.float64), 0.01, {"radius": 32768}),
+        later(waves((33, 31), np.float32), 0.1, {"alpha": 2.0, "beta": 4.0, "cubic": False}),
+        later(waves((2, 300), np.float32), 0.1, {"cubic": False}),
+        later(np.round(waves((5, 10, 12), np.float64)) + 2.0**28, 2.0**-6, {"radius": 64}),
+    ],
+)
+def test_interpolation_gives_the_bytes_of_the_host(x: np.ndarray, bound: float, options: dict[str, Any]) -> None:
+    assert assert_same(x, bound, pipeline=interpolated(**options)) == "pipeline"
+
+
+def test_tiles_of_codes_that_two_passes_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpolation, "BLOCK", 32)
+    x = waves((5, 7, 4), np.float32)
+    x.reshape(-1)[::3] = np.nan
+    assert assert_same(x, 0.1, pipeline=interpolated(radius=2048)) == "pipeline"
+
+
+@SLOW_INTERPRETED
+@pytest.mark.parametrize(
+    ("shape", "dtype", "bound"), [((300,), np.float64, 1e-3), ((12, 35), np.float32, 1e-2), ((4, 5, 9), np.float32, 1e-3)]
+)
+def test_the_search_finds_the_plan_of_the_host(shape: tuple[int, ...], dtype: type, bound: float) -> None:
+    assert assert_same(waves(shape, dtype), bound, "rel", "quality") == "pipeline"
+
+
+@SLOW_INTERPRETED
+def test_a_search_that_is_close_is_decided_by_the_bits_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    exact = tuning._Tried.exact_bits
+    monkeypatch.setattr(tuning, "CLOSE", 0.9)
+    monkeypatch.setattr(tuning._Tried, "exact_bits", lambda tried, k, key: asked.append(key) or exact(tried, k, key))
+    assert assert_same(waves((290,), np.float32), 1e-3, "rel", "quality") == "pipeline"
+    assert asked
+
+
+FRAMED: list[Any] = [
+    ("interp.raw", lambda a: a[:-1], "one for each zero code"),
+    ("interp.raw", lambda a: a.astype(np.float64), "expected f4|of one dtype"),
+    later("interp.anchor_outliers", lambda a: np.append(a, a.dtype.type(1)), "one for each zero code"),
+    later("interp.anchor_raw_index", lambda a: a + np.uint32(2**31), "expected places below|as many, below"),
+    ("interp.plan", lambda a: a[:3], "interpolation plan"),
+    ("interp.plan", lambda a: a * -1, "interpolation plan"),
+    ("range.bound", lambda a: a[:1], "two numbers|found 1 values"),
+    ("huffman.sizes", lambda a: a + np.uint16(1), "add up"),
+    ("huffman.table", lambda a: a[:9], "at least 10"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), FRAMED)
+def test_sections_in_frames_that_do_not_fit_are_refused(name: str, change: Callable[[np.ndarray], np.ndarray], message: str) -> None:
+    x = odd_field()
+    ctx = Context((1, *x.shape), x.dtype)
+
+    def forge(sections: dict[str, np.ndarray]) -> None:
+        plain = Zstd().inverse(ctx, **sections)
+        sections.update(Zstd().forward(ctx, **plain | {name: change(plain[name])}))
+
+    forged = with_changed_sections(fz.compress(x, 0.1, "abs", interpolated(radius=2048)), forge)
+    for restore in (lambda: fz.decompress(forged), lambda: gpu.decompress(forged, like=on_device(x))):
+        with pytest.raises(InputError, match=message):
+            restore()
+
+
+def test_frames_that_are_none_are_refused() -> None:
+    x = odd_field()
+
+    def forge(sections: dict[str, np.ndarray]) -> None:
+        sections["huffman.bits"] = np.append(sections["huffman.bits"][:8], np.uint8(3))
+
+    forged = with_changed_sections(fz.compress(x, 0.1, "abs", interpolated(radius=2048)), forge)
+    with pytest.raises(InputError, match=r"section huffman\.bits"):
+        gpu.decompress(forged, like=on_device(x))
+
+
 def test_what_has_no_kernels_is_said() -> None:
     x = on_device(np.ones(5, np.float32))
-    for mode, pipeline in (("abs", "quality"), ("pw_rel", "speed"), ("abs", "range -> lorenzo(block=True) -> bitshuffle -> zero-blocks")):
+    for mode, pipeline in (("abs", "particles"), ("pw_rel", "speed"), ("abs", "range -> lorenzo(block=True) -> bitshuffle -> zero-blocks")):
         with pytest.raises(InputError, match="no kernels"):
             gpu.compress(x, 0.5, mode, pipeline)
     with pytest.raises(InputError, match="no kernels"):
-        gpu.decompress(fz.compress(np.linspace(0, 1, 50), 0.01, pipeline="quality"), like=x)
-    for text in ("range -> lorenzo(radius=4096) -> huffman", "range -> lorenzo -> huffman -> zstd", "range -> fz-fused -> zstd"):
+        gpu.decompress(fz.compress(np.linspace(0, 1, 50), 0.01, pipeline="particles"), like=x)
+    unknown = ("range -> lorenzo(radius=4096) -> huffman", "range -> lorenzo -> huffman -> zstd", "range -> fz-fused -> zstd")
+    for text in (*unknown, "range -> interp -> huffman", "range -> interp -> bitshuffle -> zero-blocks -> zstd"):
         assert coder_of(fz.Pipeline.from_string(text)) is None
     with pytest.raises(InputError, match="CUDA device"):
         gpu.compress(np.ones(5, np.float32), 0.5)

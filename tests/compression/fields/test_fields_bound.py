@@ -174,6 +174,12 @@ def test_a_constant_field_of_512_cubed() -> None:
         assert x.nbytes / len(fz.compress(x, 1e-3, "abs", pipeline)) > 1e4
 
 
+@pytest.mark.parametrize("bound", [5e-324, 1e-320])
+def test_the_smallest_bounds_are_kept_by_levels_too(bound: float) -> None:
+    x = np.linspace(0, 1e-320, 700)
+    assert np.abs(fz.decompress(fz.compress(x, bound, "abs", "quality")) - x).max() <= bound
+
+
 def test_noise_at_a_tight_bound_is_stored() -> None:
     x = np.random.default_rng(5).normal(size=(64, 64, 64)).astype(np.float32)
     for pipeline in ("default", "quality", "speed"):

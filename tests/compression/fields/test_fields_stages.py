@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from armillary.compression.fields.stages.bitshuffle import Bitshuffle, ZeroBlocks
 from armillary.compression.fields.stages.fixed_width import FixedWidth
 from armillary.compression.fields.stages.histogram import Histogram, TopkHistogram
-from armillary.compression.fields.stages.huffman import Huffman, canonical_codes, code_lengths
+from armillary.compression.fields.stages.huffman import AHEAD, LONGEST, Huffman, canonical_codes, code_lengths, lookup_tables
 from armillary.compression.fields.stages.interpolation import Interp, Plan, passes
 from armillary.compression.fields.stages.logarithm import _EXP, _LOG, _logs, _powers
 from armillary.compression.fields.stages.lorenzo import Lorenzo
@@ -226,6 +226,23 @@ def test_huffman_bits_as_a_plain_coder_writes_them() -> None:
         text += "0" * (-len(text) % 32)
         expected += b"".join(int(text[i : i + 32], 2).to_bytes(4, "little") for i in range(0, len(text), 32))
     assert coded["bits"].astype("<u4").tobytes() == expected
+
+
+def test_lookup_tables_name_the_code_that_the_next_bits_start_with() -> None:
+    fibonacci = [1, 1]
+    while len(fibonacci) < 20:
+        fibonacci.append(fibonacci[-1] + fibonacci[-2])
+    for counts in (np.array([5, 0, 1, 2]), np.array(fibonacci)):
+        lengths = code_lengths(counts)
+        codes = canonical_codes(lengths)
+        look, longer = lookup_tables(7, lengths)
+        for bits in range(0, 1 << LONGEST, 97):
+            found = [k for k in np.flatnonzero(lengths) if bits >> (LONGEST - int(lengths[k])) == codes[k]]
+            entry = (found[0] + 7) << 5 | int(lengths[found[0]]) if found else 0
+            assert longer[bits] == entry
+            assert look[bits >> (LONGEST - AHEAD)] == (entry if entry & 31 <= AHEAD else 0)
+    with pytest.raises(InputError, match="bits can tell apart"):
+        lookup_tables(0, np.array([1, 1, 1], np.uint8))
 
 
 @pytest.mark.parametrize("spread", [1.5, 10, 100])

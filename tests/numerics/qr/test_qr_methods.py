@@ -50,7 +50,7 @@ def test_three_points_by_hand(method):
     np.testing.assert_allclose(q, [[1 / math.sqrt(3), -half], [1 / math.sqrt(3), 0], [1 / math.sqrt(3), half]], atol=1e-15)
 
 
-@pytest.mark.parametrize("p", [1, 3, pytest.param(2, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("p", [1, *(pytest.param(p, marks=pytest.mark.slow) for p in (2, 3, 8))])
 def test_who_fails_at_which_condition(p):
     n = 32
     for kappa in KAPPAS:

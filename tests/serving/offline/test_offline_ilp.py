@@ -148,11 +148,11 @@ def random_problem(seed: int) -> Problem:
     return Problem((3, 4, 8, 16), size, budget, prefill, decode, omega, *turns)
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_the_heuristic_is_near_the_best_on_small_problems(bounded: bool) -> None:
+@pytest.mark.parametrize(("bounded", "count"), [(False, 30), (True, 12), pytest.param(True, 30, marks=pytest.mark.slow)])
+def test_the_heuristic_is_near_the_best_on_small_problems(bounded: bool, count: int) -> None:
     """It ended 21 to 44 % from the best; 15 % is allowed."""
     worse = []
-    for seed in range(30):
+    for seed in range(count):
         problem = random_problem(seed)
         quality = float(np.median(problem.omega.sum(0))) if bounded else None
         try:
@@ -160,7 +160,7 @@ def test_the_heuristic_is_near_the_best_on_small_problems(bounded: bool) -> None
         except DoesNotFit:
             continue
         worse.append(objective_of(problem, heuristic(problem, quality=quality), 0.0) / best - 1)
-    assert len(worse) > 20
+    assert len(worse) > 2 * count / 3
     assert max(worse) <= 0.15
     assert np.mean(worse) <= 0.01
 

@@ -141,6 +141,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) 
     assert first > 50
 
 
+@pytest.mark.slow
 def test_every_step_may_be_the_last(tmp_path: Path) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)

@@ -141,7 +141,7 @@ def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "BATCH", 3)
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [18, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_either_end_is_killed_after_persisted_writes(tmp_path: Path, victim: int, step: int) -> None:
     """The slow one is killed after each of them."""

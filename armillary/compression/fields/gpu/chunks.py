@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from .quantise_kernels import divisor
 _SPAN = (1024, 16)
 #: Sections start at multiples of these 32-bit words.
 ALIGNED = 4
+#: Arrays of more bytes have chunks of so many: few large chunks keep a device busy.
+LARGE = (256 << 20, 1 << 30)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ class Task:
 class Coder(Protocol):
     """Turns chunks into sections and back."""
 
+    #: Bytes above which an array is large, and those of its chunks then.
+    large: ClassVar[tuple[int, int]]
+
     def encode(self, flat: Any, head: Head, jobs: Sequence[Job]) -> dict[int, list[Piece]]:
         """Returns the sections of each chunk that gets smaller, by its number."""
 
@@ -129,9 +134,11 @@ def coder_of(pipeline: Pipeline) -> Coder | None:
     """Returns the coder that has kernels for this pipeline, or None."""
     from .default import DefaultCoder
     from .fused import CuszpCoder, FzCoder
+    from .quality import QualityCoder
     from .speed import SpeedCoder
 
-    return next((found for kind in (SpeedCoder, DefaultCoder, FzCoder, CuszpCoder) if (found := kind.of(pipeline)) is not None), None)
+    kinds = (SpeedCoder, DefaultCoder, QualityCoder, FzCoder, CuszpCoder)
+    return next((found for kind in kinds if (found := kind.of(pipeline)) is not None), None)
 
 
 def named(pipeline: Pipeline, ports: Sequence[tuple[int, str]]) -> list[str]:

@@ -3,7 +3,7 @@
     data = gpu.compress(x, bound=1e-3, mode="rel")     # x: CUDA tensor or CuPy array; data: uint8 of the same kind
     y = gpu.decompress(data)
 
-The bytes are those that `fields.compress` gives on the host for chunks of the same size. `default`, `speed`, `fz-fused` and
+The bytes are those that `fields.compress` gives on the host for chunks of the same size. `default`, `quality`, `speed`, `fz-fused` and
 `cuszp-fused` have kernels.
 """
 
@@ -28,9 +28,9 @@ from ..stages.bounds import check_bound
 #: Bytes read from the device at once to look at a head.
 _WINDOW = 4096
 _MODES = ("abs", "rel")
-_KNOWN = "default, speed, fz-fused or cuszp-fused"
-#: Chunks of the host's size, which it reads in parallel, unless the array is large: few large ones keep a device busy.
-CHUNK_BYTES, LARGE_CHUNK_BYTES, LARGE_BYTES = 64 << 20, 1 << 30, 256 << 20
+_KNOWN = "default, quality, speed, fz-fused or cuszp-fused"
+#: Chunks of the host's size, which it reads in parallel, unless the array is large.
+CHUNK_BYTES = 64 << 20
 
 
 def ready(x: Any) -> bool:
@@ -48,7 +48,8 @@ def covers(mode: str, pipeline: Pipeline | str) -> bool:
 def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline | str = "speed", *, chunk_bytes: int | None = None) -> Any:
     """Returns `x` (float32 or float64, 1 to 4 dimensions, on a device) as a `.fzm` file: uint8, of its kind and on its device.
 
-    Chunks have 64 MiB, as the host's, or 1 GiB in arrays of more than 256 MiB, unless `chunk_bytes` says otherwise.
+    Chunks have 64 MiB, as the host's, or 1 GiB in arrays of more than 256 MiB (for `quality`, 128 MiB in those of more than 512 MiB),
+    unless `chunk_bytes` says otherwise.
     """
     tensor, cupy = _tensor(x)
     value = check_bound(mode, bound)
@@ -62,7 +63,8 @@ def compress(x: Any, bound: float = 1e-3, mode: str = "rel", pipeline: Pipeline 
     if not 1 <= tensor.ndim <= 4:
         raise InputError(f"found {tensor.ndim} dimensions; expected 1 to 4")
     if chunk_bytes is None:
-        chunk_bytes = LARGE_CHUNK_BYTES if tensor.numel() * tensor.element_size() > LARGE_BYTES else CHUNK_BYTES
+        most, large = chunks.coder_of(chain).large
+        chunk_bytes = large if tensor.numel() * tensor.element_size() > most else CHUNK_BYTES
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InputError(f"chunk_bytes: found {chunk_bytes}; expected 1 to {1 << 30}")
     flat = tensor.detach().contiguous().reshape(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from ..stages.fz_fused import piece_size
 from . import decode_kernels as decode
 from . import encode_kernels as encode
 from . import fused_kernels as fused
-from .chunks import Grid, Job, Piece, Task, facts_of, fits, named, on_host
+from .chunks import LARGE, Grid, Job, Piece, Task, facts_of, fits, named, on_host
 from .quantise_kernels import EXACT
 from .sums import Cut, Residuals
 
@@ -46,6 +46,8 @@ def _pieces(head: Head, ports: Sequence[tuple[int, str]], dtypes: Sequence[str],
 @dataclass(frozen=True)
 class FzCoder:
     """`range -> fz-fused`."""
+
+    large: ClassVar[tuple[int, int]] = LARGE
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> FzCoder | None:
@@ -155,6 +157,8 @@ def _edges(cut: Cut, items: int) -> np.ndarray:
 @dataclass(frozen=True)
 class CuszpCoder:
     """`range -> cuszp-fused`."""
+
+    large: ClassVar[tuple[int, int]] = LARGE
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> CuszpCoder | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ..stages.bitshuffle import TILE
 from ..stages.stage import make
 from . import decode_kernels as decode
 from . import encode_kernels as encode
-from .chunks import ALIGNED, Job, Piece, Task, facts_of, fits, named, on_host
+from .chunks import ALIGNED, LARGE, Job, Piece, Task, facts_of, fits, named, on_host
 from .quantise_kernels import EXACT
 from .sums import Cut, Residuals
 
@@ -36,6 +36,8 @@ class SpeedCoder:
 
     radius: int
     centre: int
+
+    large: ClassVar[tuple[int, int]] = LARGE
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> SpeedCoder | None:

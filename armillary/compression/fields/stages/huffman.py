@@ -103,13 +103,20 @@ def _from_zero(first: int, lengths: np.ndarray) -> np.ndarray:
 
 def lookup_tables(first: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns symbol·32 + length by the next 12 bits, 0 for a longer code; and the same by the next 16 bits, 0 for no code."""
-    full = _from_zero(first, lengths)
-    look, *_ = _decoding_tables(full)
-    order = np.flatnonzero(full)
-    order = order[np.argsort(full[order], kind="stable")]
-    own = full[order].astype(np.uint32)
-    entries = np.repeat(order.astype(np.uint32) << np.uint32(5) | own, np.uint32(1) << (np.uint32(LONGEST) - own))
-    return look, np.concatenate([entries, np.zeros((1 << LONGEST) - entries.size, np.uint32)])
+    order = np.flatnonzero(lengths)
+    order = order[np.argsort(lengths[order], kind="stable")]
+    own = lengths[order].astype(np.uint32)
+    covers = np.uint32(1) << (np.uint32(LONGEST) - own)
+    if int(covers.sum(dtype=np.int64)) > 1 << LONGEST:
+        raise _too_many()
+    longer = np.zeros(1 << LONGEST, np.uint32)
+    longer[: int(covers.sum())] = np.repeat((order + first).astype(np.uint32) << np.uint32(5) | own, covers)
+    ahead = longer[:: 1 << (LONGEST - AHEAD)]
+    return np.where(ahead & np.uint32(31) <= AHEAD, ahead, np.uint32(0)), longer
+
+
+def _too_many() -> InputError:
+    return InputError("Huffman table: found more codes than bits can tell apart")
 
 
 def code_lengths(counts: np.ndarray, longest: int = LONGEST) -> np.ndarray:
@@ -152,7 +159,7 @@ def _decoding_tables(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     # look: by the next 12 bits, symbol·32 + length, 0 for a longer code. limits[l]: the first 16-bit prefix beyond codes of l bits.
     # offsets[l] + code: the place in `symbols`, which are ordered by length, then value.
     if sum(int(n) << (LONGEST - length) for length, n in enumerate(np.bincount(lengths)) if length) > 1 << LONGEST:
-        raise InputError("Huffman table: found more codes than bits can tell apart")
+        raise _too_many()
     codes = canonical_codes(lengths)
     symbols = np.concatenate([np.flatnonzero(lengths == length) for length in range(1, LONGEST + 1)]).astype(np.uint16)
     look = np.zeros(1 << AHEAD, np.uint32)

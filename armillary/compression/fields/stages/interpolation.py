@@ -38,6 +38,8 @@ STRIDES = {1: 256, 2: 32, 3: 8}
 ORDERS = ((3, 2, 1), (1, 2, 3))
 #: Anchors are at most 2^15 apart, so that there are at most sixteen levels.
 MOST_POWER = 15
+#: The smallest positive float64, which a quotient of bounds might round to 0.
+LEAST_BOUND = 5e-324
 #: How often a field may be coded until what comes back would be coded in the same way.
 ROUNDS = 4
 
@@ -64,8 +66,8 @@ class Plan:
         return np.array([self.alpha, self.beta, self.order, self.linear, *more], np.float64)
 
     def bound(self, eps: float, level: int) -> float:
-        """Returns ε of a level, of which 1 is the finest."""
-        return float(eps / min(self.alpha ** (level - 1), self.beta))
+        """Returns ε of a level, of which 1 is the finest; it is never 0."""
+        return max(float(eps / min(self.alpha ** (level - 1), self.beta)), LEAST_BOUND)
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,18 @@ class Interp(Stage):
     )  # fmt: skip
 
     @property
+    def plan(self) -> Plan:
+        """The plan as it is set, from which `tune` starts."""
+        return Plan(self.alpha, self.beta, 0, 0 if self.cubic else (1 << 16) - 1)
+
+    @property
     def levels_off(self) -> bool:
         """Whether the bounds of levels are set to differ."""
         return self.alpha != 1.0 and self.beta != 1.0
 
     def forward(self, ctx: Context, *, data: np.ndarray, bound: np.ndarray) -> dict[str, np.ndarray]:  # type: ignore[override]
         """Returns codes, stored points and the plan they were made by."""
-        plan = Plan(self.alpha, self.beta, 0, 0 if self.cubic else (1 << 16) - 1)
+        plan = self.plan
         if not self.tune:
             return self.coded(ctx, data, bound, plan)
         from .tuning import tuned
@@ -162,7 +169,7 @@ class Interp(Stage):
         """Returns the values, within the bound."""
         if codes.size != ctx.size or raw.dtype != anchor_raw.dtype:
             raise InputError(f"codes: found {codes.size}; expected {ctx.size}, and raw values of one dtype")
-        knobs = _checked_plan(plan)
+        knobs = checked_plan(plan)
         eps = float(bound[0])
         recon = np.zeros(ctx.size, raw.dtype)
         known = lattice(ctx, recon, knobs)
@@ -238,7 +245,8 @@ def where(one: Pass) -> np.ndarray:
     return np.array([one.axis, one.stride, one.at, *one.starts, *one.steps, *one.counts], np.int64)
 
 
-def _checked_plan(plan: np.ndarray) -> Plan:
+def checked_plan(plan: np.ndarray) -> Plan:
+    """Returns the plan of a section, every number checked."""
     if plan.dtype != np.float64 or plan.size not in (4, 6) or not np.isfinite(plan).all():
         raise InputError("interpolation plan: expected four or six numbers")
     alpha, beta, order, linear, extrapolate, power = (*(float(v) for v in plan), 0.0, 0.0)[:6]
@@ -457,6 +465,16 @@ def _inverse(recon, codes, shape, where, r0, r1, splines, eps, radius):
 
 
 @loop
+def code_bits(counts, size, itemsize):
+    """Returns the entropy of `size` codes that occur so often, in bits, and the bits of points that are stored."""
+    bits = counts[0] * 8.0 * itemsize
+    for i in range(counts.size):
+        if counts[i]:
+            bits -= counts[i] * np.log2(counts[i] / size)
+    return bits
+
+
+@loop
 def sample_bits(x, recon, codes, shape, wheres, bounds, splines, radius):
     """Returns entropy of the codes after the anchors in bits, all passes in turn, and the bits of points that are stored; `recon` has the
     anchors."""
@@ -467,11 +485,7 @@ def sample_bits(x, recon, codes, shape, wheres, bounds, splines, radius):
     counts = np.zeros(2 * radius, np.int64)
     for i in range(first, codes.size):
         counts[codes[i]] += 1
-    bits = counts[0] * 8.0 * x.itemsize
-    for i in range(2 * radius):
-        if counts[i]:
-            bits -= counts[i] * np.log2(counts[i] / (codes.size - first))
-    return bits
+    return code_bits(counts, codes.size - first, x.itemsize)
 
 
 @loop

@@ -31,13 +31,9 @@ class Zstd(Stage):
 
     def forward(self, ctx: Context, **arrays: np.ndarray) -> dict[str, np.ndarray]:
         """Returns each section as a frame."""
-        import zstandard
-
-        packer = zstandard.ZstdCompressor(level=self.level, write_content_size=True)
         found = {}
         for name, array in arrays.items():
-            frame = packer.compress(np.ascontiguousarray(array).view(np.uint8).data) if array.size else b""
-            kind = DTYPES.index(array.dtype.str)
+            kind, frame = framed(array, self.level)
             found[name] = np.frombuffer(bytes([kind]) + frame, np.uint8)
         return found
 
@@ -68,6 +64,15 @@ class Zstd(Stage):
                 raise InputError(f"section {name}: found {len(plain)} bytes; expected {size}")
             found[name] = np.frombuffer(plain, dtype).copy()
         return found
+
+
+def framed(array: np.ndarray, level: int) -> tuple[int, bytes]:
+    """Returns the place of an array's dtype in `DTYPES`, and its bytes as a frame; no frame where it is empty."""
+    import zstandard
+
+    packer = zstandard.ZstdCompressor(level=level, write_content_size=True)
+    frame = packer.compress(np.ascontiguousarray(array).view(np.uint8).data) if array.size else b""
+    return DTYPES.index(array.dtype.str), frame
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ every step is in `ozaki2`.
 from __future__ import annotations
 
 import functools
+import threading
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -237,8 +239,72 @@ def scaled_product(a: Any, b: Any, rows: Any, columns: Any, moduli: tuple[int, .
 
 
 def product(a: Any, b: Any, moduli: tuple[int, ...], weights: Any, half: float, safe: float) -> tuple[Any, int]:
-    """Returns a·b, and the flags that say whether it can be trusted; they are read when all is on its way, so that nothing waits."""
+    """Returns a·b, and the flags that say whether it can be trusted; they are read when all is on its way, so that nothing waits.
+
+    The launches of small products are recorded, because they take the host longer than the device.
+    """
     with torch.cuda.device(a.device):
+        if _small(a, b) and not torch.cuda.is_current_stream_capturing():
+            with _lock:
+                recording = _recording(a, b, moduli, weights, half, safe)
+                if recording is not None:
+                    return recording.replay(a, b)
         flags = torch.zeros(1, dtype=torch.int32, device=a.device)
-        found = scaled_product(a, b, scales(a, half, safe, flags), scales(b.T, half, safe, flags), moduli, weights)
-        return found, int(flags.item())
+        return _launched(a, b, flags, moduli, weights, half, safe), int(flags.item())
+
+
+def _launched(a: Any, b: Any, flags: Any, moduli: tuple[int, ...], weights: Any, half: float, safe: float) -> Any:
+    return scaled_product(a, b, scales(a, half, safe, flags), scales(b.T, half, safe, flags), moduli, weights)
+
+
+def _small(a: Any, b: Any) -> bool:
+    most = max(a.numel(), b.numel(), a.shape[0] * b.shape[1])
+    return bool(most <= RECORDED and most * _BYTES * _PART <= torch.cuda.get_device_properties(a.device).total_memory)
+
+
+class _Recording:
+    """The launches of one product as a CUDA graph, with places of its own for the factors and the product."""
+
+    def __init__(self, a: Any, b: Any, moduli: tuple[int, ...], weights: Any, half: float, safe: float) -> None:
+        self._a, self._b = torch.zeros_like(a), torch.zeros_like(b)
+        self._flags = torch.zeros(1, dtype=torch.int32, device=a.device)
+        # Whatever is still to be compiled for these places cannot be compiled while recording.
+        _launched(self._a, self._b, self._flags, moduli, weights, half, safe)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._flags.zero_()
+            self._product = _launched(self._a, self._b, self._flags, moduli, weights, half, safe)
+
+    def replay(self, a: Any, b: Any) -> tuple[Any, int]:
+        """Returns the product and the flags. Reading these waits, so that no other stream finds the places in use."""
+        self._a.copy_(a)
+        self._b.copy_(b)
+        self._graph.replay()
+        found = self._product.clone()
+        return found, int(self._flags.item())
+
+
+#: The most elements of a matrix whose product is recorded, how often a product is seen before, and how many recordings are kept.
+RECORDED, _SEEN, _KEPT = 1 << 22, 2, 4
+#: Bytes that a recording holds for each element, with residues, factors and product, and the part of the device's memory that it may take.
+_BYTES, _PART = 70, 100
+_lock = threading.Lock()
+#: By what decides the launches, the oldest first: how often they were seen, or their recording.
+_recordings: OrderedDict[Any, int | _Recording] = OrderedDict()
+
+
+def _recording(a: Any, b: Any, moduli: tuple[int, ...], weights: Any, half: float, safe: float) -> _Recording | None:
+    """Returns the recording of such a product from its third call on, because recording pays only for what is called again."""
+    key = a.device, a.shape, a.stride(), b.shape, b.stride(), moduli, half
+    found = _recordings.pop(key, 0)
+    if isinstance(found, int) and found < _SEEN:
+        found += 1
+    elif isinstance(found, int):
+        try:
+            found = _Recording(a, b, moduli, weights, half, safe)
+        except torch.cuda.OutOfMemoryError:
+            found = 0
+    _recordings[key] = found
+    while len(_recordings) > _KEPT:
+        _recordings.popitem(last=False)
+    return None if isinstance(found, int) else found

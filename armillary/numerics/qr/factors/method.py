@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +22,8 @@ from .triangles import Breakdown as Breakdown
 if TYPE_CHECKING:
     from armillary.comm import Communicator
 
+#: The least pivot with which a device works without scaling columns: its square is a normal number.
+_LEAST = 2.0**-500
 TYPES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -79,6 +84,10 @@ class Method(Technique):
         """Returns Q and R of the matrix whose rows the ranks of the team share; R's diagonal is real and not negative."""
         raise NotImplementedError
 
+    def on_device(self, a: arrays.Array) -> Factors | None:
+        """Returns the factors of `a` itself where it lies on a CUDA device and the kernels there suffice, else None; R is not scaled."""
+        return None
+
     def factorise(self, a: arrays.Array, comm: Communicator | None = None, weight: float = 1.0) -> tuple[Any, arrays.Array, Info]:
         """Returns Q of this rank's rows, R (n×n, the same on every rank) and what it took, of the block `a` (m_i×n) of a tall matrix.
 
@@ -86,6 +95,8 @@ class Method(Technique):
         """
         team = Team(comm, weight)
         if comm is None:
+            if (found := self.on_device(a)) is not None:
+                return found.q, rows.like(real_diagonal(found.r), a), found.info
             with rows.dealt(a):
                 source = _checked(team, a, self.scales)
                 factors = self.factor(team, source)
@@ -100,6 +111,35 @@ class Method(Technique):
         spent = [now - then for now, then in zip(found, before)]
         info = Info(**{**vars(factors.info), "collectives": spent[0], "messages": spent[1], "bytes": spent[2]})
         return factors.q, _unscaled(factors.r, source), info
+
+
+@functools.cache
+def _kernels() -> Any:
+    return import_module(".cuda_factors", __package__) if find_spec("triton") is not None else None
+
+
+def cuda_passes(a: arrays.Array, pivoted: bool) -> Any:
+    """Begins the passes over a block on a CUDA device (`cuda_factors.Passes`), or returns None where it is none that the kernels take."""
+    if isinstance(a, np.ndarray) or arrays.kind_of(a) != "torch" or a.device.type != "cuda":
+        return None
+    kernels = _kernels()
+    return kernels.Passes(a, pivoted) if kernels is not None and kernels.fits(a) else None
+
+
+def finished(passes: Any, r: Array, info: Info) -> Factors | None:
+    """Takes the last of the passes, after those that divided by r, and returns the factors, or None where they cannot be trusted."""
+    last = passes.finish()
+    return Factors(passes.q, last.matrix @ r, info) if last.usable(rows.INVERSE_BELOW) else None
+
+
+def scales_of(r: Array) -> Array:
+    """Returns the powers of two that bring the largest entry of each column of r to [½, 1)."""
+    return np.ldexp(1.0, -np.frexp(np.abs(r).max(axis=0))[1])
+
+
+def in_range(r: Array) -> bool:
+    """Says whether a triangle is so far from the ends of the range that work without scaling loses no digit to it."""
+    return bool(np.diagonal(r).min() >= _LEAST and np.abs(r).max() <= 1 / _LEAST)
 
 
 def _unscaled(r: Array, source: Source) -> arrays.Array:

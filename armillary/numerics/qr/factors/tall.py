@@ -24,7 +24,7 @@ from ..scholqr3 import ScholQr3
 from ..tsqr import Tsqr
 from .cholesky_passes import cholesky_passes
 from .implicit import ImplicitQ
-from .method import Breakdown, Factors, Info, Method, Source
+from .method import Breakdown, Factors, Info, Method, Source, cuda_passes, finished, in_range, scales_of
 from .triangles import conditioned, unit, upper_cholesky
 
 if TYPE_CHECKING:
@@ -43,6 +43,18 @@ class Auto(LuCholQr2):
     """
 
     name = "auto"
+
+    def on_device(self, a: arrays.Array) -> Factors | None:
+        passes = cuda_passes(a, pivoted=False) if self.q == "explicit" else None
+        if passes is not None:
+            (first,) = passes.triangles()
+            if first.usable(rows.INVERSE_BELOW) and in_range(first.matrix):
+                condition = conditioned(first.matrix * scales_of(first.matrix) if self.normalise else first.matrix)
+                if condition**2 * unit(first.matrix.dtype) < 0.1:
+                    return finished(passes, first.matrix, Info("cholqr2", condition=condition))
+            del passes
+        found = super().on_device(a)
+        return None if found is None else Factors(found.q, found.r, Info(**{**vars(found.info), "method": "lu-cholqr2"}))
 
     def factor(self, team: Team, source: Source) -> Factors:
         self.validate()
@@ -69,7 +81,8 @@ def tall_qr(a: Any, comm: Communicator | None = None, method: str = "auto", **pa
 
     Q of m_i×n has orthonormal columns over all ranks; R of n×n is the same on every rank and has a real diagonal that is not negative, so
     that all methods give the same factors. Kind, device and type are those of `a`: NumPy, CuPy or PyTorch, float32, float64, complex64
-    or complex128. Large work stays on the device; n×n matrices are factored and exchanged on the host. A Dask array in blocks of rows
+    or complex128. Large work stays on the device; n×n matrices are factored and exchanged on the host, except for a float64 PyTorch
+    block of at most 64 columns on one CUDA device, where they stay there too. A Dask array in blocks of rows
     gives Dask arrays (`comm` is None then). `method` is "auto" (CholeskyQR2 where the condition allows, else LU-CholeskyQR2) or one of the
     arena's techniques; `parameters` are its own (`pivoting="local"`).
 

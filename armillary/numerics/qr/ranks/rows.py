@@ -24,7 +24,7 @@ from ..factors.triangles import Array, inverse, pivot_order, row_conditioned
 #: Bytes of a piece: within the cache of a core, or enough to fill a GPU.
 _HOST_PIECE, _DEVICE_PIECE = 1 << 20, 1 << 29
 #: A product with the inverse of a triangle is taken where its rows are conditioned at most like this: a residual of tens of u.
-_INVERSE_BELOW = 100.0
+INVERSE_BELOW = 100.0
 #: Rows of a leaf of the local tournament, in units of n, and how many leaves meet in one match.
 _LEAF, _FAN_IN = 8, 8
 #: Rows of a device's sample in units of n: an LU of 4 n rows takes the host a tenth of a millisecond, one of 16 n six.
@@ -143,7 +143,7 @@ def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
     Substitution by blocks: where the rows of a diagonal block are conditioned well, its inverse is multiplied with, else it is halved. So
     the residual does not know the condition of r, as with substitution by columns, and nearly all flops are products.
     """
-    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, _INVERSE_BELOW)) is not None:
+    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, INVERSE_BELOW)) is not None:
         kernels.divide(x, x, blocks)
         return np.asarray(kernels.gram(x)) if with_gram else None
     steps = [(lo, mid, hi, like(block, x)) for lo, mid, hi, block in _steps(r, 0, r.shape[0])]
@@ -162,7 +162,7 @@ def divide(x: arrays.Array, r: Array, with_gram: bool = False) -> Array | None:
 
 def quotient(x: arrays.Array, factors: Array, r: Array) -> tuple[arrays.Array, Array]:
     """Returns x·diag(factors)·r⁻¹ in a fresh block, and its Gram matrix."""
-    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, _INVERSE_BELOW)) is not None:
+    if (kernels := _cuda(x)) and (blocks := kernels.steps(r, INVERSE_BELOW)) is not None:
         room = arrays.namespace(x).empty_like(x)
         kernels.divide(x, room, blocks, factors)
         return room, np.asarray(kernels.gram(room))
@@ -177,7 +177,7 @@ def _steps(r: Array, lo: int, hi: int) -> Iterator[tuple[int, int, int, Array]]:
     mid:hi.
     """
     block = np.ascontiguousarray(r[lo:hi, lo:hi])
-    if row_conditioned(block) <= _INVERSE_BELOW:
+    if row_conditioned(block) <= INVERSE_BELOW:
         yield lo, 0, hi, np.ascontiguousarray(inverse(block))
         return
     mid = (lo + hi) // 2
@@ -231,10 +231,13 @@ def top_rows(x: arrays.Array, factors: Array | None = None) -> Array:
     """
     rows, n = x.shape
     if arrays.on_accelerator(x):
-        some = min(rows, _SAMPLE * n)
-        sample = np.sort(np.random.Generator(np.random.PCG64DXSM(0)).choice(rows, some, replace=False))
-        return _won(x, sample, factors)
+        return _won(x, sampled_rows(rows, n), factors)
     return winners(x, [np.arange(i, min(rows, i + _LEAF * n)) for i in range(0, rows, _LEAF * n)])
+
+
+def sampled_rows(rows: int, n: int) -> Array:
+    """Returns which rows a device's sample has, in order: 4 n of them, or all."""
+    return np.sort(np.random.Generator(np.random.PCG64DXSM(0)).choice(rows, min(rows, _SAMPLE * n), replace=False))
 
 
 def winners(x: arrays.Array, groups: list[Array], factors: Array | None = None) -> Array:
