@@ -18,7 +18,8 @@ from armillary.study.unit import code_digest
 FACTS = ("cpu", "usable_cores", "memory_bytes", "system", "python", "gpus", "versions")
 #: What a record keeps of a verdict.
 VERDICT = (
-    "claim", "technique", "says", "published", "state", "figure", "low", "high", "unit", "kind", "n", "reason", "honest", "stand_in"
+    "claim", "technique", "says", "published", "state", "figure", "low", "high", "unit", "kind", "n", "reason", "honest", "stand_in",
+    "beyond",
 )  # fmt: skip
 
 

@@ -98,9 +98,10 @@ def figure(v: Mapping[str, Any]) -> str:
 
 
 def state(v: Mapping[str, Any]) -> str:
-    """A verdict's state with its symbol and the stand-in it rests on."""
+    """A verdict's state with its symbol, the stand-in it rests on, and whether the figure lies beyond the published range."""
+    beyond = ", beyond the published range" if v.get("beyond") else ""
     stand_in = f", with a stand-in {cell(v['stand_in'])}" if v["stand_in"] and v["state"] != "not tried" else ""
-    return f"{SYMBOLS[v['state']]} {v['state']}{stand_in}"
+    return f"{SYMBOLS[v['state']]} {v['state']}{beyond}{stand_in}"
 
 
 def cell(text: str) -> str:

@@ -60,6 +60,24 @@ def test_the_records_of_the_project_can_be_read_and_belong_to_arenas() -> None:
         assert found.scale != "tiny", path
 
 
+def test_a_recorded_figure_above_the_published_range_says_so() -> None:
+    from armillary import catalogue
+    from armillary.claim import Gain
+
+    seen = 0
+    for path, found in records.records().items():
+        claims = {number: claim for number, _, claim in catalogue.arena(path).claims()}
+        for verdict in found.verdicts:
+            by, honest = claims[verdict["claim"]].by, claims[verdict["claim"]].honest
+            if verdict["state"] != "held" or not isinstance(by, Gain):
+                continue
+            published = by.percent or by.ratio or by.difference or (None, None)
+            most = honest[1] if honest is not None and honest[1] is not None else published[1]
+            assert verdict["beyond"] == (most is not None and verdict["figure"] > most), verdict["claim"]
+            seen += verdict["beyond"]
+    assert seen
+
+
 def test_reproduce_writes_a_record_of_the_whole_arena(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     folder.mkdir()
