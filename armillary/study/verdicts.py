@@ -304,7 +304,7 @@ def _wins(technique: str, claim: Claim, by: Wins, result: Result, cases: Sequenc
         return _Judged(NOT_TRIED, "No case has values of every technique.")
     spread = _share_interval(sum(share.values()), len(share))
     bound = claim.honest[0] if claim.honest is not None and claim.honest[0] is not None else by.share
-    count = f"It is the best on {int(sum(share.values()))} of {len(share)} cases"
+    count = f"It alone is the best on {int(sum(share.values()))} of {len(share)} cases"
     if spread.figure >= bound:
         state, rule = HELD, f"{count}, which is enough."
     elif claim.part is not None and spread.figure >= claim.part:

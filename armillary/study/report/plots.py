@@ -25,7 +25,7 @@ def dots(result: Result, metric: str) -> Any:
     labels = {name: label(result, name) for name in names}
     medians = {name: result.medians(name, metric) for name in names}
     log = facts.scale == "ratio" and wide_range(v for row in medians.values() for v in row.values())
-    made = figure(f"{_described(result, metric)}: all cases, and their mean with its 95 % interval", _axis(result, metric), "",
+    made = figure("All cases, and their mean with its 95 % interval", _axis(result, metric), "",
                   height=130 + 30 * len(names), log_x=log)  # fmt: skip
     if sum(map(len, medians.values())) <= MOST_POINTS:
         for name, row in medians.items():
