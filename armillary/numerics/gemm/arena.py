@@ -181,6 +181,26 @@ def _modelled(method: Method, case: Case) -> dict[str, float] | NotForThisCase:
     return {"modelled_speedup": 2 * n**3 / native / modelled_seconds(gemms, slices, n, device)}
 
 
+@gemm.answer
+def answer(result: Result) -> str:
+    """Says which product with the accuracy of float64 is the fastest here, and what is modelled for machines with int8 units."""
+    grades = {name: result.medians(name, "grade") for name in result.techniques}
+    speeds = {name: result.medians(name, "tflops") for name in result.techniques}
+    accurate = {name: {case: speed for case, speed in found.items() if grades[name].get(case) == 3} for name, found in speeds.items()}
+    cases = sorted({case for found in accurate.values() for case in found})
+    said = []
+    if cases:
+        first = [max((found[case], name) for name, found in accurate.items() if case in found)[1] for case in cases]
+        best = max(sorted(set(first)), key=first.count)
+        where = f" on {first.count(best)} of {len(cases)} cases" if len(cases) > 1 else ""
+        said.append(f"Of the products with the accuracy of float64, {best} is the fastest{where} (measured).")
+    modelled = {name: result.medians(name, "modelled_speedup").values() for name in ("adp", "ozaki2") if name in result.techniques}
+    ranges = [f"{name} {min(values):.2g} to {max(values):.2g} times" for name, values in modelled.items() if values]
+    if ranges:
+        said.append(f"On machines with int8 units the model gives {' and '.join(ranges)} the speed of native float64.")
+    return " ".join(said)
+
+
 @gemm.plots
 def plots(result: Result) -> Sequence[Any]:
     """Draws the error by family, with one line per technique."""

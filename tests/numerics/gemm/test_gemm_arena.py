@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import armillary
 from armillary.cluster import preset
 from armillary.errors import InputError
 from armillary.numerics.gemm.arena import MODELLED, gemm, modelled_seconds
@@ -45,3 +46,12 @@ def test_a_bad_file_is_refused_on_the_right_hand_side_too(tmp_path: Path) -> Non
     np.save(tmp_path / "a.npy", np.ones((3, 3)))
     with pytest.raises(InputError, match="not an array"):
         gemm.from_file(tmp_path / "a.npy", {"b": str(tmp_path / "wrong.npy")})
+
+
+def test_the_answer_leaves_out_products_without_the_accuracy_of_float64(tmp_path: Path) -> None:
+    names, cases = ["native", "float32", "adp"], ["uniform", "model-gb200-8192"]
+    found = armillary.compare("numerics/gemm", techniques=names, cases=cases, scale="tiny", repeats=1, store=tmp_path / "s.db")
+    said = found.answer()
+    assert said.startswith("Of the products with the accuracy of float64, ")
+    assert "float32" not in said
+    assert "the model gives adp" in said

@@ -95,8 +95,8 @@ class Method(Technique):
         """
         team = Team(comm, weight)
         if comm is None:
-            if (found := self.on_device(a)) is not None:
-                return found.q, rows.like(real_diagonal(found.r), a), found.info
+            if (ready := self.on_device(a)) is not None:
+                return ready.q, rows.like(real_diagonal(ready.r), a), ready.info
             with rows.dealt(a):
                 source = _checked(team, a, self.scales)
                 factors = self.factor(team, source)
