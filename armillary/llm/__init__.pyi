@@ -13,6 +13,8 @@ from .cost.device import chip as chip
 from .cost.iteration import AffineCost as AffineCost
 from .cost.iteration import CostArrays as CostArrays
 from .cost.iteration import IterationCost as IterationCost
+from .cost.layer_cost import LayerCosts as LayerCosts
+from .cost.layer_cost import layer_costs as layer_costs
 from .cost.memory import MemoryReport as MemoryReport
 from .cost.memory import activations as activations
 from .cost.memory import fits as fits

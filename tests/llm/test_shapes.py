@@ -18,7 +18,12 @@ from armillary.llm.model.families import FAMILIES
 
 PUBLISHED = {
     "gpt2": 124_439_808,
+    "opt-1.3b": 1_315_758_080,
     "opt-6.7b": 6_658_473_984,
+    "opt-13b": 12_853_473_280,
+    "bloom-7b1": 7_069_016_064,
+    "falcon-7b": 6_921_720_704,
+    "falcon3-10b": 10_305_653_760,
     "llama-2-7b": 6_738_415_616,
     "llama-2-70b": 68_976_648_192,
     "llama-3-8b": 8_030_261_248,
@@ -31,6 +36,9 @@ PUBLISHED = {
     "qwen3-30b-a3b": 30_532_122_624,
     "deepseek-v3": 671_026_404_352,
     "mistral-7b": 7_241_732_096,
+    "gpt3-175b": 174_604_259_328,
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
 }
 SMALL = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -146,7 +154,7 @@ def configs(draw: Any, family: str) -> dict[str, Any]:
     flag = st.booleans()
     if draw(flag):
         config["tie_word_embeddings"] = draw(flag)
-    if family not in ("gpt2", "gpt_neox", "opt", "falcon", "bert"):
+    if family not in ("gpt2", "gpt_neox", "opt", "falcon", "bloom", "bert"):
         config["num_key_value_heads"] = kv
         if family in ("llama", "mistral", "qwen3", "qwen3_moe", "gemma", "gemma2", "gpt_oss", "mixtral"):
             config["head_dim"] = 2 * draw(st.integers(1, 9))

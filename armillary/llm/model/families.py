@@ -405,6 +405,24 @@ def _falcon(config: Config, family: str, name: str) -> Model:
     return _classic(config, family, name, a, ffn, parts)
 
 
+def _bloom(config: Config, family: str, name: str) -> Model:
+    """GPT-NeoX's block without rotary positions: distances bias the scores (ALiBi), and a norm follows the embedding."""
+    heads = config.size("num_attention_heads", "n_head")
+    a, vocab = _heads(config, kv_heads=heads), config.size("vocab_size")
+    tied = config.flag("tie_word_embeddings", True)
+    once = (
+        _embedding("word_embeddings", vocab, a.hidden),
+        _norm("word_embeddings_layernorm", a.hidden, "layer"),
+        _norm("ln_f", a.hidden, "layer"),
+        *_head(a.hidden, vocab, tied),
+    )
+    parts = _Classic(
+        _fused(a, ("query_key_value", "dense"), True, True), _plain(a.hidden, 4 * a.hidden, ("dense_h_to_4h", "dense_4h_to_h")),
+        (_norm("input_layernorm", a.hidden, "layer"), _norm("post_attention_layernorm", a.hidden, "layer")), once, tied,
+    )  # fmt: skip
+    return _classic(config, family, name, a, 4 * a.hidden, parts)
+
+
 def _bert(config: Config, family: str, name: str) -> Model:
     """The encoder with its masked-language-model head."""
     a, vocab = _heads(config, kv_heads=config.size("num_attention_heads")), config.size("vocab_size")
@@ -436,5 +454,6 @@ FAMILIES: dict[str, Callable[[Config, str, str], Model]] = {
     "opt": _opt,
     "phi": _phi,
     "falcon": _falcon,
+    "bloom": _bloom,
     "bert": _bert,
 }

@@ -262,8 +262,8 @@ class Model:
 
     @cached_property
     def rotary(self) -> bool:
-        """Whether queries and keys are rotated by their position; false where positions are learned vectors."""
-        return not any(t.part == "embedding" and t.split == "whole" and not t.matmul for t in self.once)
+        """Whether queries and keys are rotated by their position; false where positions are learned vectors, or bias the scores (BLOOM)."""
+        return self.family != "bloom" and not any(t.part == "embedding" and t.split == "whole" and not t.matmul for t in self.once)
 
     @property
     def kv_numbers(self) -> int:

@@ -1,0 +1,1 @@
+"""What each part brings, and the rate of the link at which stalls vanish."""

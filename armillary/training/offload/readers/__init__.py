@@ -1,0 +1,1 @@
+"""Readers of recorded traces of tensor accesses."""

@@ -1,0 +1,1 @@
+"""Schedules of moves, and the seconds that they take."""

@@ -1,0 +1,1 @@
+"""Readers of the files that users bring: profiles of layers, lengths of sequences, schedules."""

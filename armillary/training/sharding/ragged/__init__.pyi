@@ -1,0 +1,11 @@
+from .granularity import Weight as Weight
+from .granularity import granularity as granularity
+from .granularity import weights_of as weights_of
+from .grouping import divided as divided
+from .grouping import merged as merged
+from .grouping import padding_by_rule as padding_by_rule
+from .placement import RaggedShard as RaggedShard
+from .placement import composed as composed
+from .planner import Plan as Plan
+from .planner import plan as plan
+from .planner import plan_weights as plan_weights

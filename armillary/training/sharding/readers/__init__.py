@@ -1,0 +1,1 @@
+"""Files that describe parameters: headers of safetensors files, and rules for blocks."""

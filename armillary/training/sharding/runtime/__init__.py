@@ -1,0 +1,1 @@
+"""Sharded training on ranks: collectives, groups of weights, and the module around them."""
