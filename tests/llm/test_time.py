@@ -230,7 +230,7 @@ def test_the_tables_are_sums_of_the_layers_operators(name: str) -> None:
     model, on = Model.preset(name), chip("h200")
     cost, setting = StepCost.build(model, on, window_context=4096), Setting(on, Fabric.of(on), dtype=model.dtype)
     by_layers = sum(n * sum(op.seconds for op in layer(model, kind, [(4096, 0)], setting)) for kind, n in model.kinds)
-    seen = sum(n * pairs(4096, 0, kind.window) for kind, n in model.kinds) / model.layers
+    seen = sum(n * pairs(4096, 0, kind.window, causal=model.causal) for kind, n in model.kinds) / model.layers
     full = sum(n * (1 if kind.window is None else min(1, kind.window / 4096)) for kind, n in model.kinds) / model.layers
     table = cost.prefill(4096, int(seen / full)) - cost.table.head_s[1]
     assert table == pytest.approx(by_layers, rel=0.02)

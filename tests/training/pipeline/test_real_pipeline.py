@@ -46,8 +46,8 @@ def one_thread() -> Iterator[None]:
 )
 def test_the_clock_of_the_simulator_is_that_of_real_processes(schedule: Schedule) -> None:
     rng = np.random.default_rng(0)
-    forward, inward, weight = (0.02 * rng.uniform(1, 2, schedule.stages) for _ in range(3))
-    real = run_real(schedule, (forward, inward, weight), steps=10)
+    forward, inward, weight = (0.05 * rng.uniform(1, 2, schedule.stages) for _ in range(3))
+    real = run_real(schedule, (forward, inward, weight), steps=3)
     expected = simulate(schedule, as_torch_runs(schedule, Costs(forward, inward, weight))).makespan
     # Other work on the machine only makes a step longer.
     assert min(real.steps) == pytest.approx(expected, rel=0.1)
