@@ -192,7 +192,7 @@ def local_shape(model: Model, tensor: Tensor, tp: int = 1, ep: int = 1, expert_t
     elif tensor.split == "kv":
         outputs = outputs // min(ways, model.kv_heads)
     elif tensor.split == "fused":
-        outputs = (model.heads // ways + 2 * (model.kv_heads // min(ways, model.kv_heads))) * model.head_dim
+        outputs = (-(-model.heads // ways) + 2 * (model.kv_heads // min(ways, model.kv_heads))) * model.head_dim
     elif tensor.split == "vocabulary":
         inputs, outputs = (-(-inputs // ways), outputs) if tensor.part == "embedding" else (inputs, -(-outputs // ways))
     return copies, inputs, outputs
