@@ -15,7 +15,7 @@ import numpy as np
 from armillary.arena import NotForThisCase, Technique
 
 from .planning.caches import cached
-from .planning.states import largest_kept
+from .planning.states import kept_in_host
 from .simulation.schedule import GPU, HOST, Schedule
 from .workload import OffloadWork
 
@@ -31,8 +31,5 @@ class Belady(Technique):
         if work.capacity < work.widest:
             raise NotForThisCase("the GPU does not hold the parameters of one operation beside the activations")
         moves, resident, homes = cached(work, work.capacity, belady=True)
-        streamed, states = largest_kept(work, work.machine.host_bytes - work.total_bytes)
-        host = work.total_bytes + states
-        if host > work.machine.host_bytes or (streamed.any() and not work.machine.nvme):
-            raise NotForThisCase("the host does not hold the parameters beside the buffers of states")
+        streamed, host = kept_in_host(work)
         return Schedule(moves, resident, np.where(homes, GPU, HOST).astype(np.int8), streamed, host, host)

@@ -79,12 +79,26 @@ def test_layers_of_other_lengths_than_planned_cost_at_most_three_percent_over_lr
     assert ours <= 1.03 * plain
 
 
-@pytest.mark.parametrize("model", ["opt-6.7b", "opt-13b"])
-def test_an_order_without_a_cycle_costs_at_most_three_percent_over_lru(model: str) -> None:
-    work = model_work(Model.preset(model), V100).shuffled(np.random.default_rng(5))
+@pytest.mark.parametrize(("model", "host_bytes"), [("opt-6.7b", 0.0), ("opt-13b", 256e9)])
+def test_an_order_without_a_cycle_costs_at_most_three_percent_over_lru(model: str, host_bytes: float) -> None:
+    """The host holds all states, so that what differs is the order."""
+    work = model_work(Model.preset(model), V100.with_sizes(host_bytes=host_bytes)).shuffled(np.random.default_rng(5))
     assert not work.cyclic
-    ours, plain = (simulate(work, t.schedule(work)).iteration_s for t in (TenCache(), Lru()))
+    schedules = [t.schedule(work) for t in (TenCache(), Lru())]
+    assert not any(made.streamed.any() for made in schedules)
+    ours, plain = (simulate(work, made).iteration_s for made in schedules)
     assert ours <= 1.03 * plain
+
+
+def test_where_states_do_not_fit_the_published_budgets_lose_to_a_plain_cache_that_fills_the_host() -> None:
+    """The page says so: lru once streamed all states or none, which made 10cache look 1.4 to 2.2 times as fast."""
+    work = model_work(Model.preset("opt-13b"), V100)
+    ours, plain, infinity = (t.schedule(work) for t in (TenCache(), Lru(), ZeroInfinity()))
+    streams = [float(work.elements[made.streamed].sum()) for made in (ours, plain, infinity)]
+    assert streams[1] < streams[0] < streams[2]
+    seconds = [simulate(work, made).iteration_s for made in (ours, plain, infinity)]
+    assert 1.2 < seconds[0] / seconds[1] < 1.4
+    assert plain.host_bytes <= work.machine.host_bytes
 
 
 def test_shuffled_layers_keep_every_operation_and_run_back_the_way_they_came() -> None:

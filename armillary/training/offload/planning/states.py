@@ -53,6 +53,17 @@ def largest_kept(work: OffloadWork, room: float) -> tuple[BoolArray, float]:
     return streamed, held + staging_bytes(work, streamed)
 
 
+def kept_in_host(work: OffloadWork) -> tuple[BoolArray, float]:
+    """(states that stream, bytes of the host in use): all parameters, and as many states as the rest of the host holds."""
+    streamed, states = largest_kept(work, work.machine.host_bytes - work.total_bytes)
+    host = work.total_bytes + states
+    if host > work.machine.host_bytes:
+        raise NotForThisCase("the host does not hold the parameters beside the buffers of states")
+    if streamed.any() and not work.machine.nvme:
+        raise NotForThisCase("the host does not hold Adam's states, and there is no drive")
+    return streamed, host
+
+
 def staging_bytes(work: OffloadWork, streamed: BoolArray) -> float:
     """Bytes of the buffers through which states stream, each as large as the largest of them."""
     return float(STATE_BUFFERS * STATE_BYTES * work.elements[streamed].max()) if streamed.any() else 0.0
