@@ -200,15 +200,15 @@ class Arena:
         self._run = run
         return run
 
-    def read(self, options: type, *, folders: bool = False) -> Callable[[F], F]:
+    def read(self, options: type, *, folders: bool = False, work_option: str = "") -> Callable[[F], F]:
         """Decorates `read(path, options)`: what is in a user's file, checked. It is called once for each content.
 
         `options` is a frozen dataclass of `parameter(...)` fields, which are the command line's options for `--work`. With `folders`
-        the user may name a folder too.
+        the user may name a folder too. The file that the option `work_option` names is the work where `--work` is not given.
         """
 
         def decorate(read: F) -> F:
-            self._reading = Reading(self.path, read, options, folders)
+            self._reading = Reading(self.path, read, options, folders, work_option)
             return read
 
         return decorate
@@ -334,6 +334,15 @@ class Arena:
     def options(self) -> dict[str, Parameter]:
         """The options that this arena's reader takes, by name."""
         return {} if self._reading is None else parameters(self._reading.options)
+
+    def work_among(self, options: dict[str, str]) -> Path:
+        """Takes the file that stands for the work out of the options, where the reader has such an option and it is given."""
+        name = "" if self._reading is None else self._reading.work_option
+        if name not in options:
+            raise InputError(f"--{next(iter(options))} says how to read a file; give one with --work")
+        if not Path(options[name]).exists():
+            raise InputError("found no such file; without --work this option names the file to read", where=f"--{name} {options[name]}")
+        return Path(options.pop(name))
 
     def own_files(self, path: Path, options: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Every file that the cases of a user's file depend on: the file itself and those that its options name."""

@@ -224,7 +224,7 @@ def compare(
     home = catalogue.arena(arena)
     options = _reader_options(ctx.args, home)
     if options and not work:
-        raise InputError(f"--{next(iter(options))} says how to read a file; give one with --work")
+        work = [home.work_among(options)]
     _writable(html, csv, parquet)
     result = run(
         arena, work=work, options=options, techniques=_names(techniques), settings=_settings(settings), cases=_names(cases),

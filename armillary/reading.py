@@ -35,6 +35,8 @@ class Reading:
     options: type
     #: Whether a folder may be named instead of a file.
     folders: bool = False
+    #: The option that names the work where `--work` is not given.
+    work_option: str = ""
     make_cases: Callable[[Any, str, Any], Iterable[Case]] | None = None
     #: What was read last, by digest; the oldest goes first.
     _kept: OrderedDict[str, Any] = field(default_factory=OrderedDict, repr=False)

@@ -63,6 +63,10 @@ class Result(Protocol):
         """How many times better `technique` is than `over` on a case: above 1 is better. None where one has no positive value."""
         ...
 
+    def artifact_rows(self, technique: str, case: str, name: str) -> list[dict[str, Any]]:
+        """The rows of the table artifact `name` that a technique left on a case; empty where it left none."""
+        ...
+
     def first_places(self, metric: str) -> dict[str, int]:
         """Technique to the number of cases on which it is the best, most first; those that are never the best are left out."""
         ...

@@ -146,6 +146,15 @@ class Result:
         with Store.read(self._store) as opened:
             return next(found.data for found in opened.artifacts(left.unit) if found.name == left.name)
 
+    def artifact_rows(self, technique: str, case: str, name: str) -> list[dict[str, Any]]:
+        """The rows of the table artifact `name` that a technique left on a case; empty where it left none."""
+        import polars as pl
+
+        for left in self.artifacts:
+            if (left.technique, left.case, left.name) == (technique, case, f"{name}.csv"):
+                return pl.read_csv(self.artifact(left)).to_dicts()
+        return []
+
     def metric(self, name: str) -> Metric:
         """A metric of the arena, by name."""
         if name not in self.arena.metrics:

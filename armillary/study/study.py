@@ -73,7 +73,10 @@ def compare(
     checks.seconds("--seconds", seconds)
     techniques, cases, metrics = checks.names(techniques), checks.names(cases), checks.names(metrics)
     files = [work] if isinstance(work, str | Path) else list(work)
-    spelled = tuple(sorted(home.absolute(options or {}).items()))
+    options = dict(options or {})
+    if files and cluster is not None:
+        options["cluster"], cluster = _named_cluster(home, cluster), None
+    spelled = tuple(sorted(home.absolute(options).items()))
     recipe = Recipe(home.path, scale, tuple(str(Path(file).absolute()) for file in files), spelled, _toml(cluster))
     if cases is None and not files:
         cases = home.telling_cases(scale)
@@ -271,6 +274,15 @@ def _width(result: Result) -> float:
     found = result.gains(order[0][0], order[1][0], metric)
     spread = found.interval() if found else None
     return 0.0 if spread is None else (spread.high - spread.low) / abs(spread.figure)
+
+
+def _named_cluster(home: Arena, cluster: Cluster | str) -> str:
+    """The cluster as the option of that name of the arena's reader."""
+    if "cluster" not in home.options():
+        raise InputError(f"{home.path}: a file of this arena is not put on a cluster; leave --cluster out")
+    if not isinstance(cluster, str):
+        raise InputError("cluster: expected the name of a preset or a file where the work is a file")
+    return cluster
 
 
 def _toml(cluster: Cluster | str | None) -> str | None:

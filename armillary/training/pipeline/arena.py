@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome, Result, parameter
-from armillary.wording import listed
+from armillary.wording import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,21 +130,25 @@ class Reading:
     state: float = parameter(1.0, "bytes that stay on the device per byte of param_bytes (8 with Adam in float32)", range=(0.0, 64.0))
     rate_gb_per_s: float = parameter(50.0, "rate of the link between ranks in GB/s, for profiles", range=(1e-6, 1e6))
     latency_us: float = parameter(10.0, "latency of that link in µs, for profiles", range=(0.0, 1e6))
-    model: str = parameter("llama-2-13b", "the model of a file of lengths: a name known to `armillary.llm`, or a config.json", file=True)
+    model: str = parameter(
+        "llama-2-13b", "the model of a file of lengths: a name that `armillary.llm` knows or a config.json; without --work, the work",
+        file=True,
+    )  # fmt: skip
     cluster: str = parameter("dgx-h100", "the cluster for models and lengths: a preset or a cluster file", file=True)
     tp: int = parameter(1, "devices over which each matrix is split", range=(1, 1024))
     tokens: int = parameter(2048, "tokens of a sequence, for a config.json", range=(1, 1 << 24))
     batch: int = parameter(16, "sequences of a step, for a config.json", range=(1, 1 << 20))
     micro_batch: int = parameter(1, "sequences of a micro-batch, for a config.json", range=(1, 1 << 16))
+    column: str = parameter("length", "the column of a table of sequences that holds their tokens")
     longest: int = parameter(0, "the most tokens of a sequence; 0 takes the longest in the file", range=(0, 1 << 24))
     profile: str = parameter(
         "", "the profile of the layers that a schedule file runs; without it every stage takes 1 ms per pass", file=True
     )
 
 
-@pipeline.read(Reading)
+@pipeline.read(Reading, work_option="model")
 def read(path: Path, how: Reading) -> LayeredWork | SequenceWork:
-    """Reads a profile CSV, a Hugging Face config.json, sequence lengths (text, JSONL, Parquet) or torch's schedule CSV."""
+    """Reads a profile CSV, a Hugging Face config.json, sequence lengths (text, CSV, JSONL, Parquet) or torch's schedule CSV."""
     from .readers.own_work import read_work
 
     return read_work(path, how)
@@ -184,7 +188,11 @@ def run(technique: Any, case: Case) -> Outcome:
     if "measured" in case.kinds:
         return _run_real(plan, work)
     found = work.simulate(plan)
-    left = [Artifact.table("ranks", _rank_rows(work, plan, found)), Artifact.timeline(found.timeline())]
+    left = [
+        Artifact.table("plan", [_plan_row(work, plan, found)]),
+        Artifact.table("ranks", _rank_rows(found)),
+        Artifact.timeline(found.timeline()),
+    ]
     return Outcome(_metrics(work, plan, found), left)
 
 
@@ -205,15 +213,26 @@ def _metrics(work: Any, plan: Any, found: Simulated) -> dict[str, float]:
     }
 
 
-def _rank_rows(work: Any, plan: StagePlan | ChunkPlan, found: Simulated) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
+def _rank_rows(found: Simulated) -> list[dict[str, Any]]:
+    return [
         {"rank": r, "busy_s": float(found.busy[r]), "recomputed_s": float(found.recomputed[r]), "peak_bytes": float(found.peak[r])}
         for r in range(len(found.peak))
     ]
-    source = str(plan.notes.get("source", ""))
-    for row in rows:
-        row.update(order=plan.order, source=source)
-    return rows
+
+
+def _plan_row(work: Any, plan: StagePlan | ChunkPlan, found: Simulated) -> dict[str, Any]:
+    """The plan in a few words; `recomputed` is the share of the ranks' busy time in which they compute something again."""
+    return {
+        "order": plan.order,
+        "source": str(plan.notes.get("source", "")),
+        "ranks": work.ranks,
+        "stages": plan.schedule.stages,
+        "micro_batches": plan.schedule.micros,
+        "recomputed": float(found.recomputed.sum() / found.busy.sum()) if found.busy.sum() else 0.0,
+        "peak_bytes": float(found.peak.max()),
+        "capacity_bytes": work.capacity,
+        "promised_s": plan.predicted,
+    }
 
 
 def _run_real(plan: StagePlan, work: LayeredWork) -> Outcome:
@@ -251,9 +270,24 @@ def answer(result: Result) -> str:
         shares = [] if "bubble_fraction" not in result.metrics else [result.on(case, "bubble_fraction").get(first) for case in won]
         bubbles = [100 * share for share in shares if share is not None]
         bubble = f" with bubbles of {_span(bubbles, '.0f')} %" if bubbles else ""
+        if len(mine) == 1 and (plan := result.artifact_rows(first, won[0], "plan")):
+            said.append(_plan_in_words(first, won[0], plan[0], gain, bubble))
+            continue
         others = f"; {listed(winners[1:])} {'is' if len(winners) == 2 else 'are'} the fastest elsewhere" if winners[1:] else ""
         said.append(f"{first} has the shortest step {where}{gain}{bubble}{others}.")
     return " ".join(said) or "No plan fits the memory of these devices."
+
+
+def _plan_in_words(technique: str, case: str, plan: Mapping[str, Any], gain: str, bubble: str) -> str:
+    """What to run, and what it costs in memory."""
+    order = "" if plan["order"] in (None, "", technique) else f" with the order {plan['order']}"
+    again = f", spends {100 * plan['recomputed']:.0f} % of the busy time on recomputation" if plan["recomputed"] else ""
+    return (
+        f"{technique} has the shortest step on {case}{gain}{bubble}. "
+        f"It cuts the layers into {counted(plan['stages'], 'stage')} on {counted(plan['ranks'], 'rank')}{order}, runs "
+        f"{counted(plan['micro_batches'], 'micro-batch', 'micro-batches')}{again}, and fills {plan['peak_bytes'] / 1e9:.1f} of "
+        f"{plan['capacity_bytes'] / 1e9:.1f} GB on the fullest rank."
+    )
 
 
 def _span(values: Sequence[float], form: str = ".2f") -> str:

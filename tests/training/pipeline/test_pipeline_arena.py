@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from armillary.training.pipeline import Division, interleaved, read_lengths, rea
 from armillary.training.pipeline.arena import pipeline
 from armillary.training.pipeline.planning.layers import even_cuts
 from armillary.training.pipeline.readers.profile_csv import COLUMNS
+from armillary.training.pipeline.simulation.simulator import simulate, unit_costs
 from armillary.training.pipeline.workload import draw_lengths
 
 TINY = {case.name: case.at(0, 0) for case in pipeline.built_in("tiny")}
@@ -59,7 +61,7 @@ def go_together(technique: str, cases: dict[str, Case]) -> int:
         assert 0 < v["memory_utilisation"] <= v["peak_memory_bytes"] / work.capacity + 1e-12
         assert v["peak_memory_bytes"] <= work.capacity * (1 + 1e-12)
         assert v["promise_error"] < 0.6
-        bars = json.loads(outcome.artifacts[1].data)
+        bars = json.loads(next(left.data for left in outcome.artifacts if left.name == "timeline.json"))
         assert max(bar["ts"] + bar["dur"] for bar in bars) <= 1e6 * v["step_time_s"] * (1 + 1e-6)
         taken += 1
     return taken
@@ -233,3 +235,36 @@ def test_sequences_longer_than_the_model_takes_are_refused() -> None:
         sequences(Model.preset("llama-2-7b"), Plan(pp=4), np.array([5000]), 4096, "dgx-a100")
     with pytest.raises(InputError, match="kinds of layers"):
         sequences(Model.preset("deepseek-v3"), Plan(pp=4), np.array([5000]), 8192, "dgx-a100")
+
+
+def test_a_config_is_planned_on_the_cluster_that_was_named_and_the_answer_says_what_to_run(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "intermediate_size": 8192, "vocab_size": 32000,
+    }))  # fmt: skip
+    how = {"work": config, "techniques": ["gpipe", "1f1b"], "store": tmp_path / "store.db"}
+    fast, slow = (compare("training/pipeline", cluster=name, **how) for name in ("dgx-h100", "dgx-a100"))
+    assert fast.on("config.json", "step_time_s")["1f1b"] < 0.6 * slow.on("config.json", "step_time_s")["1f1b"]
+    said = fast.answer()
+    assert "4 stages on 4 ranks" in said
+    assert "16 micro-batches" in said
+    assert "GB on the fullest rank" in said
+
+
+def test_a_table_of_another_kind_gets_a_line_that_names_the_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("arrived_at,prompt_tokens\n0.5,400\n0.7,300\n")
+    with pytest.raises(InputError, match=r"forward_ms.*0F0.*column length \(--column"):
+        pipeline.from_file(path)
+    (case,) = pipeline.from_file(path, {"column": "prompt_tokens"})
+    assert case.workload.lengths.tolist() == [400, 300]
+
+
+@pytest.mark.parametrize("name", ["stage", "kind", "micro", "stage_rank", "following", "previous_slice", "replica"])
+def test_no_loop_follows_an_index_that_leads_nowhere(name: str) -> None:
+    schedule = interleaved(2, 4, 2)
+    wrong = getattr(schedule, name).copy()
+    wrong[0] = 1 << 40
+    with pytest.raises(InputError, match="does not exist"):
+        simulate(replace(schedule, **{name: wrong}), unit_costs(schedule))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
 from armillary.files import read_head
 from armillary.llm import Batch, Fabric, Model, Plan
 
@@ -18,7 +18,7 @@ from ..simulation.schedule import Schedule
 from ..simulation.simulator import Links
 from ..workload import sequences, transformer
 from .profile_csv import read_profile
-from .schedule_csv import read_schedule
+from .schedule_csv import looks_like_a_schedule, read_schedule
 from .sequence_lengths import read_lengths
 
 if TYPE_CHECKING:
@@ -26,17 +26,24 @@ if TYPE_CHECKING:
 
 
 def read_work(path: Path, how: Reading) -> LayeredWork | SequenceWork:
-    """A profile (CSV with a column forward_ms), a config.json, a schedule (CSV whose cells are actions), or lengths (anything else)."""
+    """A profile (CSV with a column forward_ms), a config.json, a schedule (CSV whose cells are actions), or lengths."""
     _check_options(how)
     name = path.name.casefold().removesuffix(".gz").removesuffix(".zst")
     if name.endswith(".json"):
         return _of_model(path, how)
     if name.endswith((".csv", ".tsv")):
-        first = read_head(path).split(b"\n", 1)[0]
-        if b"forward_ms" in first:
+        first = read_head(path).split(b"\n", 1)[0].decode(errors="replace")
+        names = [cell.strip(' \t\r"') for cell in first.removeprefix("\ufeff").replace("\t", ",").split(",")]
+        if "forward_ms" in names:
             return _of_profile(read_profile(path, state=how.state), how)
-        if b"length" not in first:
+        if looks_like_a_schedule(names):
             return _of_schedule(read_schedule(path), how)
+        if how.column not in names:
+            raise InputError(
+                f'found a table of "{one_line(first, 60)}"; expected a profile with forward_ms, a schedule of cells such as 0F0, or '
+                f"sequences with a column {how.column} (--column names another)",
+                where=str(path),
+            )
     return _of_lengths(path, how)
 
 
@@ -81,7 +88,7 @@ def _of_model(path: Path, how: Reading) -> LayeredWork:
 
 
 def _of_lengths(path: Path, how: Reading) -> SequenceWork:
-    lengths = read_lengths(path)
+    lengths = read_lengths(path, how.column)
     model = Model.find(how.model)
     return sequences(
         model, Plan(pp=how.pp, tp=how.tp, sequence_parallel=how.tp > 1), lengths, how.longest or int(lengths.max()), how.cluster

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.errors import InputError, one_line
@@ -57,6 +58,12 @@ def read_schedule(path: Path) -> Schedule:
         return Schedule.of(orders).validate()
     except InputError as error:
         raise InputError(error.message, where=str(path)) from None
+
+
+def looks_like_a_schedule(cells: Sequence[str]) -> bool:
+    """Whether the first row of a file holds actions of a schedule, or is empty, as that of an idle rank."""
+    said = [cell for cell in cells if cell]
+    return not said or any(_COMPUTE.match(cell) or _PAIR.match(cell) or _OTHER.match(cell) for cell in said)
 
 
 def _parsed(said: str, where: str) -> Action | Pair:

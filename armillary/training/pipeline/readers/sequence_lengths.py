@@ -1,4 +1,4 @@
-"""Lengths of sequences: text with one integer per line, JSON lines with `length` or `input_ids`, CSV or Parquet with a column `length`."""
+"""Lengths of sequences: text with one integer per line, JSON lines with a length or `input_ids`, or a column of a CSV or Parquet file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..workload import MOST_TOKENS
 MOST_SEQUENCES = 200_000
 
 
-def read_lengths(path: Path) -> IntArray:
-    """Reads the lengths of the sequences of one step, in tokens."""
+def read_lengths(path: Path, column: str = "length") -> IntArray:
+    """Reads the lengths of the sequences of one step, in tokens; in tables and JSON lines they are called `column`."""
     name = path.name.casefold().removesuffix(".gz").removesuffix(".zst")
     if name.endswith((".jsonl", ".ndjson")):
-        return _of_json_lines(path)
+        return _of_json_lines(path, column)
     if name.endswith((".csv", ".tsv", ".parquet", ".pq")):
-        table = read_table(path, [Column("length", "int", unit="tokens", least=1, most=MOST_TOKENS)], row_limit=MOST_SEQUENCES)
-        return table["length"].astype(np.int64)
+        table = read_table(path, [Column(column, "int", unit="tokens", least=1, most=MOST_TOKENS)], row_limit=MOST_SEQUENCES)
+        return table[column].astype(np.int64)
     found: list[int] = []
     for number, line in read_lines(path):
         text = line.strip()
@@ -36,16 +36,16 @@ def read_lengths(path: Path) -> IntArray:
     return _array(found, path)
 
 
-def _of_json_lines(path: Path) -> IntArray:
+def _of_json_lines(path: Path, column: str) -> IntArray:
     found: list[int] = []
     for line, row in read_json_lines(path):
         where = f"{path}:{line}"
-        if "length" in row:
-            length = row["length"]
+        if column in row:
+            length = row[column]
         elif isinstance(row.get("input_ids"), list):
             length = len(row["input_ids"])
         else:
-            raise InputError("found neither length nor input_ids; expected one of them", where=where)
+            raise InputError(f"found neither {column} nor input_ids; expected one of them", where=where)
         if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MOST_TOKENS:
             raise InputError(f"found {str(length)[:40]} tokens; expected a whole number from 1 to {MOST_TOKENS:,}", where=where)
         found.append(length)

@@ -187,13 +187,21 @@ class Schedule:
         Every micro-batch needs exactly one F and either one B or one I and one W on every stage of one chain, in an order that can be run:
         the message for a deadlock names the action at which each rank is stuck.
         """
-        _check_places(self)
+        self.check_places()
         where = _check_counts(self)
         _check_order(self, where)
         from .simulator import simulate, unit_costs
 
         simulate(self, unit_costs(self))
         return self
+
+    def check_places(self) -> None:
+        """Raises an `InputError` unless every index of the schedule leads to something that exists; a schedule is looked at once."""
+        self._places  # noqa: B018 - computed once
+
+    @functools.cached_property
+    def _places(self) -> None:
+        _check_places(self)
 
     def to_csv(self, path: Path | str) -> Path:
         """Writes torch's `compute_only` file, which `_PipelineScheduleRuntime._load_csv` reads: no header, one row per rank."""
@@ -225,6 +233,15 @@ def _ranks_of(offsets: IntArray, stage: IntArray, stages: int) -> IntArray:
 
 
 def _check_places(schedule: Schedule) -> None:
+    n, stages = len(schedule), schedule.stages
+    if any(len(each) != n for each in (schedule.kind, schedule.micro, schedule.joined)):
+        raise InputError("the schedule's columns differ in length")
+    if len(schedule.following) != stages or len(schedule.replica) != stages:
+        raise InputError(f"found {len(schedule.following)} followers and {len(schedule.replica)} replicas of {stages} stages")
+    columns = (("stage", schedule.stage, stages), ("kind", schedule.kind, B + 1), ("micro", schedule.micro, schedule.micros))
+    for name, values, most in columns:
+        if n and (values.min() < 0 or values.max() >= most):
+            raise InputError(f"the schedule's {name} names something that does not exist")
     if schedule.ranks < 1 or schedule.offsets[0] != 0 or schedule.offsets[-1] != len(schedule) or (np.diff(schedule.offsets) < 0).any():
         raise InputError("the schedule's ranks do not add up to its actions")
     for name, values, most in (

@@ -113,6 +113,7 @@ def unit_costs(schedule: Schedule, forward: float = 1.0, backward_input: float =
 
 def simulate(schedule: Schedule, costs: Costs, links: Links = Links()) -> Simulated:  # noqa: B008 - frozen
     """Runs a schedule. Raises an `InputError` for costs that are negative or not finite, and for a schedule that comes to a standstill."""
+    schedule.check_places()
     shape = (schedule.stages, schedule.micros)
     tables = {
         name: _table(name, getattr(costs, name), shape)
