@@ -23,7 +23,7 @@ from armillary.errors import InputError
 from armillary.study import checks
 from armillary.study.execute import TAIL, execute
 from armillary.study.plan import Recipe
-from armillary.study.quiet import Say, silent
+from armillary.study.quiet import TURN, Say, silent
 from armillary.study.store import Report
 from armillary.study.unit import Unit
 
@@ -92,7 +92,14 @@ class _Worker:
     born: float = field(default_factory=time.monotonic)
     unit: Unit | None = None
     since: float = 0.0
+    #: Whether the unit waits until another process has finished measuring; its time does not run meanwhile.
+    waits: bool = False
     done: int = 0
+
+    @property
+    def running_s(self) -> float:
+        """For how many seconds the unit has been running."""
+        return 0.0 if self.waits else time.monotonic() - self.since
 
     def end(self, *, kill: bool = False) -> None:
         self.pipe.close()  # An idle worker reads the end of its pipe and leaves.
@@ -137,15 +144,15 @@ class Processes:
         while waiting or any(w.unit for w in self._workers):
             while waiting and sum(w.unit is not None for w in self._workers) < most:
                 worker = next((w for w in self._workers if w.unit is None), None) or self._hire(recipe)
-                worker.unit, worker.since = waiting.popleft(), time.monotonic()
+                worker.unit, worker.since, worker.waits = waiting.popleft(), time.monotonic(), False
                 yield worker.unit, None
                 worker.pipe.send(worker.unit)
             busy = {w.pipe: w for w in self._workers if w.unit}
             for ready in wait(list(busy), timeout=self._patience(busy.values())):
                 yield self._collect(busy[ready])  # type: ignore[index]
             for worker in busy.values():
-                if worker.unit and self.timeout_s is not None and time.monotonic() - worker.since > self.timeout_s:
-                    unit, seconds = worker.unit, time.monotonic() - worker.since
+                if worker.unit and self.timeout_s is not None and worker.running_s > self.timeout_s:
+                    unit, seconds = worker.unit, worker.running_s
                     self._dismiss(worker, kill=True)
                     yield unit, Report("failed", {}, error=f"timeout: still running after {self.timeout_s:g} s", seconds=seconds)
 
@@ -160,6 +167,7 @@ class Processes:
             self._dismiss(worker, kill=True)
             return unit, Report("failed", {}, error=_how_it_died(code), traceback=said, seconds=seconds)
         if isinstance(report, str):
+            worker.waits, worker.since = report != TURN, time.monotonic()
             return unit, report
         if report.state == "failed":
             report = Report(**{**vars(report), "traceback": "\n".join(p for p in (report.traceback, _tail(worker.said)) if p)})
@@ -192,7 +200,7 @@ class Processes:
     def _patience(self, busy: Any) -> float | None:
         if self.timeout_s is None:
             return None
-        return max(0.0, min(w.since + self.timeout_s - time.monotonic() for w in busy)) + 0.01
+        return max(0.0, min(self.timeout_s - w.running_s for w in busy)) + 0.01
 
 
 def _how_it_died(code: int | None) -> str:

@@ -33,6 +33,8 @@ _IN_PROCESS = threading.RLock()
 _spin_count = 0
 _best_spin_s = float("inf")
 
+#: What is said when a process that had to wait gets the machine.
+TURN = "the machine is free now"
 Say = Callable[[str], None]
 
 
@@ -44,7 +46,7 @@ def silent(_: str) -> None:
 def exclusive(say: Say = silent, most_wait_s: float = MOST_WAIT_S) -> Iterator[None]:
     """Holds the machine: no other exclusive unit runs on it meanwhile, in this process or another, of this user or another.
 
-    When another process has it, `say` is told so once, with the process's number.
+    When another process has it, `say` is told so once, with the process's number, and `TURN` at the end of the wait.
     """
     with _IN_PROCESS, (_socket_lock if sys.platform == "linux" else _file_lock)(say, most_wait_s):
         yield
@@ -71,6 +73,8 @@ def _socket_lock(say: Say, most_wait_s: float) -> Iterator[None]:
                     say(f"waiting for process {_holder(waiting)}, which is measuring on this machine")
                 waiting.recv(1)  # Ends when the holder closes its socket or dies.
             time.sleep(0.01)
+        if said:
+            say(TURN)
         yield
 
 
@@ -102,6 +106,8 @@ def _file_lock(say: Say, most_wait_s: float) -> Iterator[None]:
                     said = True
                     say("waiting for another process, which is measuring on this machine")
                 time.sleep(0.05)
+        if said:
+            say(TURN)
         yield
     finally:
         os.close(handle)

@@ -72,6 +72,21 @@ def test_who_waits_for_the_machine_says_for_whom() -> None:
     assert entered.wait(5)
     waiting.join()
     holder.wait()
+    assert said[1:] == [quiet.TURN]
+
+
+def test_a_unit_s_time_does_not_run_while_it_waits_for_the_machine(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    release = threading.Timer(6.0, holder.kill)
+    release.start()
+    result = armillary.compare(
+        "outside/clocked", store=tmp_path / "s.db", scale="tiny", repeats=1, engine="processes:1", timeout_s=4.0
+    )  # fmt: skip
+    assert holder.wait() != 0
+    release.join()
+    assert not result.failed
 
 
 def test_a_lock_that_is_never_freed_is_not_waited_for_without_end() -> None:
