@@ -1,0 +1,14 @@
+from . import dace_ad as dace_ad
+from .dace import Dace as Dace
+from .dace_ad import DaceAd as DaceAd
+from .finite_difference import FiniteDifference as FiniteDifference
+from .forwarding.counting import Balance as Balance
+from .jax import Jax as Jax
+from .jax_scan import JaxScan as JaxScan
+from .pipeline.gradient import Choices as Choices
+from .pipeline.gradient import Gradient as Gradient
+from .readers.npbench import read_folder as read_folder
+from .recompute_all import RecomputeAll as RecomputeAll
+from .store_all import StoreAll as StoreAll
+from .workload import Problem as Problem
+from .workload import built_in as built_in

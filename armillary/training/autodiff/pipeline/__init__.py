@@ -1,0 +1,1 @@
+"""From a function and its arguments to a compiled gradient: parse, lower, find what matters, reverse, plan, write, compile."""

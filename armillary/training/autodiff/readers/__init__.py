@@ -1,0 +1,1 @@
+"""Kernels in files: NPBench's folders, parsed and interpreted, never imported."""

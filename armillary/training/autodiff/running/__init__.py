@@ -1,0 +1,1 @@
+"""How gradients are run and timed: ours in this process, peers in a process of their own."""
