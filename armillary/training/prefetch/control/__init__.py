@@ -1,0 +1,1 @@
+"""When to replace: the control loop and its policies."""

@@ -1,0 +1,1 @@
+"""Graphs: how they are generated, partitioned and sampled."""
