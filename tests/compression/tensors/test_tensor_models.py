@@ -99,7 +99,7 @@ def test_the_engine_gains_nothing_where_it_is_a_core_and_moving_is_free() -> Non
 
 
 def test_the_model_is_monotone_in_each_constant() -> None:
-    trains = [tt_svd(a, 0.3, engine="split") for a in built_in("resnet32", np.random.default_rng(0), "tiny").layers.values()]
+    trains = [tt_svd(a, 0.3, engine="plain") for a in built_in("resnet32", np.random.default_rng(0), "tiny").layers.values()]
     p = EdgeProcessor()
     for kind in ("gemm-only", "tt-edge"):
         base = on_processor(trains, kind, p)  # type: ignore[arg-type]

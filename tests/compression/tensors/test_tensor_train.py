@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ from armillary.compression.tensors.decomposition.split_svd import bidiagonal, tr
 from armillary.compression.tensors.workload import built_in, resnet32_shapes
 from armillary.errors import InputError
 
-ENGINES: list[Any] = ["gesdd", "split", "lapack", "random", "qr"]
+ENGINES: list[Any] = ["gesdd", "split", "lapack", "plain", "random", "qr"]
 
 
 def drawn(m: int, n: int, kind: str, dtype: Any = np.float64) -> np.ndarray:
@@ -39,7 +42,7 @@ def drawn(m: int, n: int, kind: str, dtype: Any = np.float64) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (4, 4), (33, 33), (70, 64), (64, 70), (200, 30), (100, 99)])
 @pytest.mark.parametrize("kind", ["random", "repeated", "zeros", "tiny", "graded", "small"])
-@pytest.mark.parametrize("engine", ["split", "lapack"])
+@pytest.mark.parametrize("engine", ["split", "lapack", "plain"])
 def test_the_split_svd_against_numpy(shape: tuple[int, int], kind: str, engine: Any) -> None:
     a = drawn(*shape, kind)
     found = svd(a, engine=engine)
@@ -125,7 +128,7 @@ def test_the_error_is_within_its_bound(shape: list[int], eps: float, seed: int, 
 
 def test_split_and_lapack_give_equal_ranks() -> None:
     for tensor in built_in("resnet32", np.random.default_rng(0), "tiny").layers.values():
-        trains = [tt_svd(tensor.astype(float), 0.3, engine=e) for e in ("gesdd", "split", "lapack")]  # type: ignore[arg-type]
+        trains = [tt_svd(tensor.astype(float), 0.3, engine=e) for e in ("gesdd", "split", "lapack", "plain")]  # type: ignore[arg-type]
         assert len({t.ranks for t in trains}) == 1
         errors = [float(np.linalg.norm(t.full() - tensor)) for t in trains]
         assert errors[0] == pytest.approx(errors[1], rel=1e-9) == pytest.approx(errors[2], rel=1e-9)
@@ -221,3 +224,25 @@ def test_bad_input(call: Any, said: str) -> None:
 
 def test_integers_are_cast_where_asked() -> None:
     np.testing.assert_allclose(tt_svd(np.ones((2, 2), int), cast=True).full(), 1.0, rtol=1e-12)
+
+
+BITS = """
+import hashlib
+import numpy as np
+from armillary.compression.tensors import tt_svd
+rng = np.random.default_rng(3)
+made = hashlib.sha256()
+for shape in ((24, 40, 9), (64, 300), (300, 20)):
+    train = tt_svd(rng.normal(size=shape).astype(np.float32), 0.3, engine="plain")
+    made.update(repr(train.sweeps).encode() + b"".join(core.tobytes() for core in train.cores))
+print(made.hexdigest())
+"""
+
+
+def test_the_plain_engine_gives_the_same_bits_with_every_blas() -> None:
+    """The edge processor is charged with the sweeps, and a last bit of BLAS once decided whether there was one more."""
+    found = set()
+    for kind in ("Haswell", "Prescott"):
+        surroundings = {**os.environ, "OPENBLAS_CORETYPE": kind}
+        found.add(subprocess.run([sys.executable, "-c", BITS], env=surroundings, capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1

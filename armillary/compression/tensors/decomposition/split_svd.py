@@ -2,6 +2,8 @@
 
 A small processor runs the halves on different units; here they are really run, and the number of sweeps of the second half is reported,
 because the model of the processor is charged with it. `engine="lapack"` runs the same halves by LAPACK (gebrd, orgbr, bdsqr).
+`engine="plain"` runs phase 1 in loops of our own, one reflection at a time: BLAS rounds differently on different processors, and a last
+bit can decide whether one more sweep is needed, so the model takes the sweeps from these loops, which are the same everywhere.
 
 Phase 1 gathers panels of 32 reflections, so that half of its work is in products: A ← A − V·Yᵀ − X·Wᵀ. Matrices more than 5/3 as high as
 wide are brought to a triangle by QR first. Phase 2 chases bulges with Wilkinson's shift and splits where a superdiagonal is negligible.
@@ -21,6 +23,7 @@ from armillary.errors import InputError
 from armillary.kernels import loop
 
 Array = np.ndarray[Any, Any]
+Engine = Literal["split", "lapack", "plain"]
 PANEL = 32
 #: A matrix that is this much higher than wide goes through QR first.
 TALL = 5 / 3
@@ -39,7 +42,7 @@ class Svd:
     full: int
 
 
-def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Literal["split", "lapack"] = "split") -> Svd:
+def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Engine = "split") -> Svd:
     """Returns the decomposition of a real m×n matrix, cut to the least rank (at least 1) whose tail √Σσ² is at most `tail`."""
     if a.ndim != 2 or a.dtype not in (np.float32, np.float64):
         raise InputError(f"svd: found {a.ndim} dimensions of {a.dtype}; expected a matrix of float32 or float64")
@@ -50,7 +53,7 @@ def svd(a: Array, tail: float = 0.0, max_rank: int | None = None, engine: Litera
         turned = svd(np.ascontiguousarray(a.T), tail, max_rank, engine)
         return Svd(np.ascontiguousarray(turned.vt.T), turned.s, np.ascontiguousarray(turned.u.T), turned.sweeps, turned.full)
     outer = None
-    if m > TALL * n:
+    if m > TALL * n and engine != "plain":
         outer, a = np.linalg.qr(a)
     # The matrix is scaled to entries of about 1, because squares of subnormal entries would vanish.
     scale = float(np.max(np.abs(a)))
@@ -91,13 +94,17 @@ def truncated(s: Array, tail: float, max_rank: int | None = None) -> tuple[Array
     return order, rank if max_rank is None else min(rank, max_rank)
 
 
-def bidiagonal(a: Array, engine: Literal["split", "lapack"] = "split") -> tuple[Array, Array, Array, Array]:
+def bidiagonal(a: Array, engine: Engine = "split") -> tuple[Array, Array, Array, Array]:
     """Returns (d, e, U, Vᵀ) with a = U·B·Vᵀ, B upper bidiagonal of diagonal d (n) and superdiagonal e (n−1); a is m×n with m ≥ n."""
     if engine == "lapack":
         return _lapack_bidiagonal(a)
-    n = a.shape[1]
+    m, n = a.shape
     a = np.array(a, order="C")
     d, e = np.zeros(n, a.dtype), np.zeros(max(0, n - 1), a.dtype)
+    if engine == "plain":
+        plain_u, plain_v = np.eye(m, n, dtype=a.dtype), np.eye(n, dtype=a.dtype)
+        _plainly_bidiagonal(a, d, e, plain_u, plain_v, np.zeros(n, a.dtype), np.zeros(n, a.dtype), np.zeros(n, a.dtype))
+        return d, e, plain_u, np.ascontiguousarray(plain_v.T)
     tauq, taup = np.zeros(n, a.dtype), np.zeros(n, a.dtype)
     for start in range(0, n, PANEL):
         width = min(PANEL, n - start)
@@ -167,6 +174,71 @@ def _accumulated(a: Array, tau: Array, columns: int) -> Array:
         block = q[start:, start:]
         block -= v @ (t @ (v.T @ block))
     return q
+
+
+@loop
+def squares(x):
+    """Returns the sum of the squares of a vector, added from its first element to its last."""
+    total = x.dtype.type(0)
+    for k in range(x.shape[0]):
+        total += x[k] * x[k]
+    return total
+
+
+@loop
+def _reflected(x, alpha):
+    """Turns x into the rest of v, v₁ = 1, whose reflection maps (alpha, x) to a multiple of e₁; returns that multiple and τ."""
+    total = squares(x)
+    if total == 0:
+        return alpha, total
+    norm = np.sqrt(alpha * alpha + total)
+    beta = -norm if alpha >= 0 else norm
+    for k in range(x.shape[0]):
+        x[k] /= alpha - beta
+    return beta, (beta - alpha) / beta
+
+
+@loop
+def _reflect_rows(v, tau, rows, first, room):
+    """Applies I − τ v vᵀ, v₁ = 1, to the columns of `rows` from `first` on; `room` has one entry per column."""
+    if tau == 0:
+        return
+    for j in range(first, rows.shape[1]):
+        room[j] = rows[0, j]
+    for i in range(1, rows.shape[0]):
+        for j in range(first, rows.shape[1]):
+            room[j] += v[i - 1] * rows[i, j]
+    for j in range(first, rows.shape[1]):
+        room[j] *= tau
+        rows[0, j] -= room[j]
+    for i in range(1, rows.shape[0]):
+        for j in range(first, rows.shape[1]):
+            rows[i, j] -= v[i - 1] * room[j]
+
+
+@loop
+def _plainly_bidiagonal(a, d, e, u, v, tauq, taup, room):
+    """Leaves the bidiagonal of a (m×n, m ≥ n) in d and e, and both orthogonal factors in u and v, which come as identities."""
+    m, n = a.shape
+    for k in range(n):
+        d[k], tauq[k] = _reflected(a[k + 1 :, k], a[k, k])
+        _reflect_rows(a[k + 1 :, k], tauq[k], a[k:], k + 1, room)
+        if k == n - 1:
+            break
+        e[k], taup[k] = _reflected(a[k, k + 2 :], a[k, k + 1])
+        if taup[k] != 0:
+            for i in range(k + 1, m):
+                total = a[i, k + 1]
+                for j in range(k + 2, n):
+                    total += a[k, j] * a[i, j]
+                total *= taup[k]
+                a[i, k + 1] -= total
+                for j in range(k + 2, n):
+                    a[i, j] -= total * a[k, j]
+    for k in range(n - 1, -1, -1):
+        _reflect_rows(a[k + 1 :, k], tauq[k], u[k:], k, room)
+    for k in range(n - 2, -1, -1):
+        _reflect_rows(a[k, k + 2 :], taup[k], v[k + 1 :], k + 1, room)
 
 
 @loop

@@ -17,11 +17,11 @@ import numpy as np
 from armillary.errors import InputError, unknown
 from armillary.files.opening import STREAM_BYTES
 
-from .split_svd import Svd, svd, truncated
+from .split_svd import Svd, squares, svd, truncated
 
 Array = np.ndarray[Any, Any]
-Engine = Literal["auto", "gesdd", "split", "lapack", "random", "qr"]
-ENGINES = ("auto", "gesdd", "split", "lapack", "random", "qr")
+Engine = Literal["auto", "gesdd", "split", "lapack", "plain", "random", "qr"]
+ENGINES = ("auto", "gesdd", "split", "lapack", "plain", "random", "qr")
 #: Unfoldings with more than this many values, both sides at least as long as _WIDE, are worth a random sketch under "auto".
 _LARGE, _WIDE = 2_000_000, 512
 _OVERSAMPLE = 10
@@ -164,9 +164,10 @@ class TT:
 def tt_svd(a: Any, eps: float = 1e-2, max_rank: int | None = None, engine: Engine = "auto", *, cast: bool = False, seed: int = 0) -> TT:
     """Returns the tensor train within eps·‖A‖ of a dense tensor (float32 or float64, d ≥ 1 modes), of least ranks, unfolding by unfolding.
 
-    Engines: "gesdd" (LAPACK), "split" (our two halves), "lapack" (the same halves by LAPACK), "random" (a sketch with one power step, error
-    within the bound by adding columns until it is), "qr" (column-pivoted), "auto" (gesdd, or a sketch for large unfoldings). `max_rank`
-    cuts ranks, and then the bound may not hold. Integers need `cast=True`.
+    Engines: "gesdd" (LAPACK), "split" (our two halves), "lapack" (the same halves by LAPACK), "plain" (the same halves without BLAS, for
+    equal bits on every processor), "random" (a sketch with one power step, error within the bound by adding columns until it is), "qr"
+    (column-pivoted), "auto" (gesdd, or a sketch for large unfoldings). `max_rank` cuts ranks, and then the bound may not hold. Integers
+    need `cast=True`.
     """
     _checked(eps, max_rank)
     if engine not in ENGINES:
@@ -175,7 +176,9 @@ def tt_svd(a: Any, eps: float = 1e-2, max_rank: int | None = None, engine: Engin
     # Entries are scaled by a power of two to about 1, because squares of very large or small ones would leave the range.
     exponent = int(np.frexp(np.max(np.abs(a)))[1])
     rest, before = np.ldexp(a, -exponent), 1
-    tail = eps / math.sqrt(max(1, a.ndim - 1)) * float(np.linalg.norm(rest.ravel()))
+    flat = rest.ravel()
+    norm = math.sqrt(squares(flat.astype(np.float64))) if engine == "plain" else float(np.linalg.norm(flat))
+    tail = eps / math.sqrt(max(1, a.ndim - 1)) * norm
     rng = np.random.default_rng(seed)
     cores: list[Array] = []
     sweeps: list[int] = []
@@ -196,7 +199,7 @@ def decomposed(matrix: Array, tail: float, max_rank: int | None, engine: str, rn
     """Returns a matrix as U·diag(s)·Vᵀ to within `tail` in the Frobenius norm, by one of the engines."""
     if engine == "auto":
         engine = "random" if matrix.size >= _LARGE and min(matrix.shape) >= _WIDE and tail > 0 else "gesdd"
-    if engine in ("split", "lapack"):
+    if engine in ("split", "lapack", "plain"):
         return svd(matrix, tail, max_rank, engine)  # type: ignore[arg-type]
     if engine == "random":
         return _sketched(matrix, tail, max_rank, rng)

@@ -175,7 +175,7 @@ def estimate(tensors: Sequence[Any], eps: float = 0.3, kind: Kind = "tt-edge", p
     p = processor or EdgeProcessor()
     rows = []
     for layer, tensor in enumerate(tensors):
-        found = tt_svd(tensor, eps, engine="split")
+        found = tt_svd(tensor, eps, engine="plain")
         made = of_train(found, kind, p)
         took = total(made, kind, p)
         rows += [(layer, name, took.phases[name]) for name in PHASES]

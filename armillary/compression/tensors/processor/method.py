@@ -26,12 +26,12 @@ class OnProcessor(Technique):
 
     def estimate(self, tensors: Tensors, processor: EdgeProcessor | None = None) -> Estimate:
         """Returns time and energy for all layers."""
-        return on_processor([tt_svd(a, self.eps, engine="split") for a in tensors.layers.values()], self.kind, processor)
+        return on_processor([tt_svd(a, self.eps, engine="plain") for a in tensors.layers.values()], self.kind, processor)
 
 
 def on_processor(trains: list[TT], kind: Processor, processor: EdgeProcessor | None = None) -> Estimate:
     """Returns time and energy of making these trains."""
     p = processor or EdgeProcessor()
     if any(len(t.sweeps) != len(t.unfoldings) for t in trains):
-        raise InputError("estimate: found a train without its sweeps; expected one made with engine='split'")
+        raise InputError("estimate: found a train without its sweeps; expected one made with engine='plain' or 'split'")
     return total([made for t in trains for made in of_train(t, kind, p)], kind, p)
