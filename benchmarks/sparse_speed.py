@@ -2,6 +2,8 @@
 
     python benchmarks/sparse_speed.py [--exponent 20] [--entries 16] [--threads 2] [--rounds 3]
 
+GraphBLAS is python-graphblas 2025.2.0 with suitesparse-graphblas 10.1.1.0; 10.5 lacks a constant that the former asks for.
+
 All in one process and in turn; the ratio of the medians counts, and the ratio of CPU seconds where the machine is shared.
 """
 

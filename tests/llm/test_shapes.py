@@ -34,6 +34,7 @@ PUBLISHED = {
     "qwen2.5-14b": 14_770_033_664,
     "qwen2.5-32b": 32_763_876_352,
     "qwen3-30b-a3b": 30_532_122_624,
+    "deepseek-moe-16b": 16_375_728_128,
     "deepseek-v3": 671_026_404_352,
     "mistral-7b": 7_241_732_096,
     "gpt3-175b": 174_604_259_328,
@@ -204,7 +205,7 @@ def configs(draw: Any, family: str) -> dict[str, Any]:
     return config
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "deepseek"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_counts_equal_the_reference_implementations(family: str, data: st.DataObject) -> None:
@@ -217,6 +218,19 @@ def test_counts_equal_the_reference_implementations(family: str, data: st.DataOb
         reference = maker.from_config(built)
     reference.tie_weights()
     assert Model.from_config(config).params() == sum(p.numel() for p in reference.parameters())
+
+
+@given(configs("deepseek"))
+def test_the_first_deepseek_has_the_counts_of_qwen2_moe_without_the_gates_of_shared_experts(config: dict[str, Any]) -> None:
+    # There is no reference implementation of it among the others.
+    config["attention_bias"] = False
+    first, ffn = config["first_k_dense_replace"], config["moe_intermediate_size"]
+    like = {
+        **config, "model_type": "qwen2_moe", "num_experts": config["n_routed_experts"], "mlp_only_layers": list(range(first)),
+        "shared_expert_intermediate_size": config["n_shared_experts"] * ffn, "qkv_bias": False,
+    }  # fmt: skip
+    sparse = max(0, config["num_hidden_layers"] - first)
+    assert Model.from_config(config).params() == Model.from_config(like).params() - sparse * config["hidden_size"]
 
 
 # Bad input

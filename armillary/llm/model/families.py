@@ -447,6 +447,7 @@ def _bert(config: Config, family: str, name: str) -> Model:
 
 FAMILIES: dict[str, Callable[[Config, str, str], Model]] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mixtral", "gemma", "gemma2", "gpt_oss"), _llama_like),
+    "deepseek": _llama_like,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,

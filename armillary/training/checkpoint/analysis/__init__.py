@@ -1,0 +1,1 @@
+"""What each part brings, and what hindsight would have done."""

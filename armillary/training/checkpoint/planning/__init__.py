@@ -1,0 +1,1 @@
+"""Where chunks go, when to profile again, and what spans will last: the parts of a plan."""

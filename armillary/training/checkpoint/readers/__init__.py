@@ -1,0 +1,1 @@
+"""Traces of expert load and of failures."""

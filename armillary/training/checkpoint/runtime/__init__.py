@@ -1,0 +1,1 @@
+"""Checkpoints of real training over torch process groups."""

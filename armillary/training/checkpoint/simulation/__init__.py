@@ -1,0 +1,1 @@
+"""Simulated training with checkpoints: iterations, storage, failures, and what they give."""
