@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome, Result, parameter
 from armillary.errors import InputError
+from armillary.wording import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,7 +274,22 @@ def answer(result: Result) -> str:
             best = max(dict.fromkeys(firsts), key=firsts.count)
             shares = [found[best] for found in kept.values() if best in found]
             said.append(f"Through failures {best} keeps the most, {_range([100 * s for s in shares], 0)} % of the time.")
+    if not said and (real := [one for case in result.cases if (one := _through_a_kill(result, case))]):
+        said.append(" ".join(real))
     return " ".join(said) or "No technique that checkpoints ran on these cases."
+
+
+def _through_a_kill(result: Result, case: str) -> str:
+    """What a real run lost when one of its processes was killed."""
+    if not {"state_equal", "real_lost_iterations"} <= set(result.metrics):
+        return ""
+    lost = result.on(case, "real_lost_iterations")
+    same = [t for t in result.on(case, "iteration_s", without={"none"}) if result.on(case, "state_equal").get(t) == 1]
+    if not same:
+        return ""
+    again = counted(round(lost[same[0]]), "iteration")
+    beside = f", {counted(round(lost['none']), 'iteration')} without checkpoints" if "none" in lost else ""
+    return f"On {case} {same[0]} ends with the weights of an undisturbed run after a killed process and trains {again} again{beside}."
 
 
 def _fastest(result: Result, ranked: dict[str, dict[str, float]]) -> str:
@@ -299,7 +315,6 @@ def _fastest(result: Result, ranked: dict[str, dict[str, float]]) -> str:
         said += f"; gemini's take {_range(gains, 2)} times as long"
     with_it = sorted({t for case in won for t in near[case] if t != best})
     if with_it:
-        from armillary.wording import listed
 
         some = " on some of them" if len(ranked) > 1 else ""
         said += f" ({listed(with_it)} {'is' if len(with_it) == 1 else 'are'} within half a percent{some})"
