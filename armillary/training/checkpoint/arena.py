@@ -315,7 +315,6 @@ def _fastest(result: Result, ranked: dict[str, dict[str, float]]) -> str:
         said += f"; gemini's take {_range(gains, 2)} times as long"
     with_it = sorted({t for case in won for t in near[case] if t != best})
     if with_it:
-
         some = " on some of them" if len(ranked) > 1 else ""
         said += f" ({listed(with_it)} {'is' if len(with_it) == 1 else 'are'} within half a percent{some})"
     return said + "."
