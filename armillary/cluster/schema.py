@@ -227,6 +227,8 @@ class DeviceLink(Table):
     kind: f.Name
     rate: f.Rate
     links: f.Number | None = None
+    #: Whether the switch between the devices adds what they send and copies what one of them sends to all (NVLink SHARP).
+    reduces: bool = False
 
 
 class Device(Table):

@@ -1,0 +1,1 @@
+"""Real runs of tile programs on ranks of this machine."""

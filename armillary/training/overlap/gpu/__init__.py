@@ -1,0 +1,1 @@
+"""Fused kernels for one GPU whose memory several virtual devices share."""

@@ -1,0 +1,1 @@
+"""The devices: their SMs, links and the mechanisms that move data between them."""

@@ -1,0 +1,1 @@
+"""Tile programs: the eight primitives, the template, and one program per operator."""

@@ -1,0 +1,1 @@
+"""Simulated time: schedules of workers, flags and flows, and how programs become schedules."""
