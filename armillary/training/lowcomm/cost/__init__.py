@@ -1,0 +1,1 @@
+"""Seconds and bytes that are modelled from what was measured."""
