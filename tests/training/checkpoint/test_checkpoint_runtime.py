@@ -217,6 +217,7 @@ def test_two_ranks_keep_export_and_recover_each_others_state(tmp_path: Path) -> 
         assert "replicas: found 1" in found["said"][2]
         assert "no version is whole yet" in found["said"][3]
         assert found["held"][-1] == 6
+        assert found["same"]
         assert found["version"] == found["back"] == 6
         assert found["extra"] == {"number": 5}
         assert found["again"] == []
