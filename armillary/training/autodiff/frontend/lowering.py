@@ -69,7 +69,9 @@ class Lowering(Expressions):
         else:
             raise InputError(f"{self.source.name} returns nothing; say which argument is the output", where=self.source.file)
         fuse(self.root)
-        return Program(self.source.name, self.arrays, given, self.root, wanted, tuple(returned))
+        made = Program(self.source.name, self.arrays, given, self.root, wanted, tuple(returned))
+        made.renumber()
+        return made
 
     def _parameters(self, tree: ast.FunctionDef) -> list[str]:
         spec = tree.args

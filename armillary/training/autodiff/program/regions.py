@@ -14,7 +14,8 @@ import numpy as np
 from .affine import Affine, Range, number, variable
 from .expressions import Expr, Load, loads
 
-_serial = itertools.count()
+#: Numbers of statements that are in no program yet, beyond those that a program gives its own.
+_serial = itertools.count(1 << 32)
 
 
 @dataclass(frozen=True)
@@ -265,6 +266,11 @@ class Program:
         """Every statement, in the order of the text."""
         for one in self.root:
             yield from inside(one)
+
+    def renumber(self) -> None:
+        """Numbers the statements in the order of the text, so that equal programs give equal code, which is compiled once."""
+        for number_, one in enumerate(self.statements()):
+            one.serial = number_
 
     @property
     def overwritten(self) -> set[str]:
