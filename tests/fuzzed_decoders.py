@@ -658,6 +658,49 @@ def _models(folder: Path) -> Mutate:
     return mutate
 
 
+@decoder("checkpoint/versions")
+def _versions(folder: Path) -> Mutate:
+    import torch
+
+    from armillary.files import crc32c
+    from armillary.training.checkpoint import read_version
+    from armillary.training.checkpoint.runtime.state import Flat
+    from armillary.training.checkpoint.runtime.version_files import write_version
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    flat = Flat(model, optimizer)
+    description = flat.describe({"batch": 3})
+    data = torch.empty(flat.total, dtype=torch.uint8)
+    flat.read(0, data)
+    path = write_version(folder / "v.safetensors", description, data, 7)
+    whole = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", whole)
+    facts = json.loads(json.loads(whole[8 : 8 + size])["__metadata__"]["armillary"])
+
+    def act() -> None:
+        _, found, raw = read_version(path)
+        flat.load(found, raw)
+
+    def mutate(rng: random.Random) -> Act:
+        _safetensors(whole, path, act, rng)
+        changed = path.read_bytes()
+        (length,) = struct.unpack_from("<Q", changed)
+        head, body = json.loads(changed[8 : 8 + length]), changed[8 + length :]
+        meta = head.get("__metadata__") if isinstance(head, dict) else None
+        if isinstance(meta, dict):
+            meta["crc32c"] = f"{crc32c(body):08x}"
+            if rng.random() < 0.4:
+                meta["armillary"] = json.dumps(damaged_value(facts, rng))
+        text = json.dumps(head).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+        return act
+
+    return mutate
+
+
 @decoder("cluster/files")
 def _clusters(folder: Path) -> Mutate:
     from armillary import cluster

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from armillary.errors import InputError
+from armillary.errors import InputError, one_line
 
 #: Names of PyTorch's types as safetensors writes them.
 DTYPES = {
@@ -76,29 +77,41 @@ class Flat:
                 into[low - begin : high - begin].copy_(row[low - at : high - at])
 
     def load(self, description: Description, data: Tensor) -> None:
-        """Puts a version into the model and the optimizer."""
+        """Puts a version into the model and the optimizer, after everything in it was compared with theirs."""
         parts = tensors_of(description, data)
+        own = self.model.state_dict(keep_vars=True)
+        wanted = {name.removeprefix("model."): value for name, value in parts.items() if name.startswith("model.")}
+        if set(wanted) != set(own):
+            odd = sorted(set(wanted) ^ set(own))[0]
+            raise InputError(f"{odd}: the version and the model differ; expected the same tensors")
+        for name, value in own.items():
+            if wanted[name].shape != value.shape:
+                raise InputError(f"{name}: found the shape {tuple(wanted[name].shape)}; expected {tuple(value.shape)}")
+        self._load_optimizer({n: v for n, v in parts.items() if n.startswith("optimizer.")}, description)
         with torch.no_grad():
-            own = self.model.state_dict(keep_vars=True)
-            wanted = {name.removeprefix("model.") for name in parts if name.startswith("model.")}
-            if wanted != set(own):
-                odd = sorted(wanted ^ set(own))[0]
-                raise InputError(f"{odd}: the version and the model differ; expected the same tensors")
             for name, value in own.items():
-                value.copy_(parts[f"model.{name}"])
+                value.copy_(wanted[name])
+
+    def _load_optimizer(self, parts: Mapping[str, Tensor], description: Description) -> None:
         state: dict[int, dict[str, Any]] = {}
-        rest = {**{n: v for n, v in parts.items() if n.startswith("optimizer.")}, **description["scalars"]}
-        for name, value in rest.items():
-            _, number, key = name.split(".", 2)
-            state.setdefault(int(number), {})[key] = value
+        for name, value in {**parts, **description["scalars"]}.items():
+            found = re.fullmatch(r"optimizer\.(\d{1,9})\.(.+)", name)
+            if found is None:
+                raise InputError(f"{one_line(name, 60)}: expected a state of the optimizer")
+            state.setdefault(int(found[1]), {})[found[2]] = value
         own_groups = self.optimizer.state_dict()["param_groups"]
-        if len(own_groups) != len(description["groups"]):
-            raise InputError(f"found {len(description['groups'])} groups of parameters; expected {len(own_groups)}")
+        if len(own_groups) != len(description["groups"]) or not all(isinstance(theirs, dict) for theirs in description["groups"]):
+            raise InputError(f"found {len(description['groups'])} groups of parameters; expected {len(own_groups)} with their settings")
         groups = []
         for mine, theirs in zip(own_groups, description["groups"], strict=True):
-            like = {key: tuple(value) if isinstance(mine.get(key), tuple) else value for key, value in theirs.items()}
+            paired = {key for key, value in theirs.items() if isinstance(mine.get(key), tuple) and isinstance(value, list)}
+            like = {key: tuple(value) if key in paired else value for key, value in theirs.items()}
             groups.append({**mine, **like, "params": mine["params"]})
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        try:
+            self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            said = f"{type(error).__name__}: {one_line(str(error), 80)}"
+            raise InputError(f"the optimizer does not take the version's state ({said})") from error
 
 
 def tensors_of(description: Description, data: Tensor) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from armillary.files import crc32c, parse_json, read_bytes
 
 from .state import DTYPES, Description
 
-_MOST_HEADER = 64 << 20
+_MOST_HEADER, _MOST_DIMENSIONS = 64 << 20, 64
 WIDTHS = {name: dtype.itemsize for dtype, name in DTYPES.items()}
 
 
@@ -67,6 +67,7 @@ def _check_tensor(name: str, facts: Any, total: int, where: str) -> None:
     one: dict[str, Any] = facts if isinstance(facts, dict) else {}
     width = WIDTHS.get(str(one.get("dtype")), 0)
     shape, place = ([*value] if isinstance(value, list) else [-1] for value in (one.get("shape"), one.get("data_offsets")))
-    good = width > 0 and len(place) == 2 and all(type(x) is int and 0 <= x <= total for x in [*shape, *place])
+    few = len(place) == 2 and len(shape) <= _MOST_DIMENSIONS
+    good = width > 0 and few and all(type(x) is int and 0 <= x <= total for x in [*shape, *place])
     if not good or place[0] > place[1] or place[1] - place[0] != math.prod(shape) * width:
         raise InputError(f'"{name}": expected a type, a shape and offsets that fit the data', where=where)
