@@ -1,6 +1,7 @@
 """Which code a unit can reach: the real import graph, from the arena and the technique down.
 
-A module reaches what it imports, at its top or inside its functions, and every package on the way. `from package import name` and
+A module reaches what it imports, at its top or inside its functions, what it names as "package.module:function" for another process, and
+every package on the way. `from package import name` and
 `package.name` reach the module that the package's lazy stub (`__init__.pyi`) takes the name from, not all that the package offers. A
 package's data files (presets, tables, schemas) count with the modules that stand beside them. Docstrings and lines that are comments
 do not count, so rewording one makes no stored result stale.
@@ -18,6 +19,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 #: Raised when the meaning of what is kept changes.
-FORM = 1
+FORM = 2
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+:[A-Za-z_]\w*")
 #: Sources that are kept before all but those of the present tree are forgotten.
 MOST_KEPT = 20_000
 #: Modules from which no value of a unit comes: claims are judged after the units have run.
@@ -121,6 +124,9 @@ def _parsed(data: bytes) -> Source:
         elif isinstance(node, ast.Constant):
             if isinstance(node.value, str | bytes) and node.end_lineno and node.end_lineno > node.lineno:
                 inside_strings.update(range(node.lineno, node.end_lineno + 1))
+            # "package.module:function" names what another process imports and calls.
+            if isinstance(node.value, str) and _TARGET.fullmatch(node.value):
+                imports.add(node.value)
         elif isinstance(node, ast.JoinedStr):
             inside_strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         elif isinstance(node, ast.Import):

@@ -11,7 +11,8 @@ import pytest
 
 FILES = {
     "__init__.py": "",
-    "arena.py": "def run():\n    from .work import made\n\n    return made()\n",
+    "arena.py": "PROGRAM = 'shop.child:main'\n\ndef run():\n    from .work import made\n\n    return made()\n",
+    "child.py": "def main():\n    return 1\n",
     "work.py": "from . import sizes\nimport shop.tools as tools\n\ndef made():\n    return sizes.LARGE + tools.cut()\n",
     "sizes.py": '"""Sizes."""\nLARGE = 3\n',
     "unused.py": "LARGE = 3\n",
@@ -57,6 +58,7 @@ def test_what_is_reached_counts_and_nothing_else(shop: Path) -> None:
     for name, old, new in (
         ("sizes.py", "LARGE = 3", "LARGE = 4"),
         ("tools/cutting.py", "return 1", "return 2"),
+        ("child.py", "return 1", "return 2"),
         ("tools/presets/fine.toml", "3", "4"),
     ):
         change(shop, name, old, new)
@@ -69,7 +71,7 @@ def test_a_damaged_cache_of_sources_is_no_cache(shop: Path) -> None:
     before = digest(shop)
     kept = shop / "cache" / "armillary" / "sources.json"
     entries = json.loads(kept.read_text())["sources"]
-    for damaged in ('{"form": 1, "sources": ', json.dumps({"form": 1, "sources": dict.fromkeys(entries, 3)})):
+    for damaged in ('{"form": 2, "sources": ', json.dumps({"form": 2, "sources": dict.fromkeys(entries, 3)})):
         kept.write_text(damaged)
         assert digest(shop) == before
 
