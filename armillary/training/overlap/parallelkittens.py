@@ -65,6 +65,14 @@ class ParallelKittens(Technique):
             )
             for kind in ("tp", "sp", "ep")
         ),
+        *(
+            Claim(
+                "op_s", over=(*_RIVALS, "intra-sm-only", "inter-sm-only"), by=Gain(ratio=(1.0, None)), on=Kind(kind),
+                says=f"faster on {kind} than all others, those that are fused with a fixed placement among them",
+                source="ours: whether choosing pays beyond fusing",
+            )
+            for kind in ("tp", "sp", "ep")
+        ),
         Claim("device_lines", by=Level(at_most=49), on=Kind("program"), says="fewer than 50 lines of device code", source="abstract"),
         Claim(
             "op_s", over=_RIVALS, by=Gain(ratio=(1.0, None)), on=Kind("tp"), says="the same on eight real GPUs", source="evaluation",

@@ -383,6 +383,7 @@ def test_fewer_exchanges_never_take_longer(steps: int, every: int, k: int, rate:
 def test_a_slow_network_asks_for_long_rounds_and_a_fast_one_for_none() -> None:
     choices = explored(work(**LEARNS), (4, 20))
     assert [one.every for one in choices] == [0, 4, 20]
+    assert len({one.run.stages[0]["step_s"] for one in choices}) == 1, "a quiet moment would decide"
     best = front(choices)
     assert all(a.comm_bytes < b.comm_bytes and a.val_loss > b.val_loss for a, b in itertools.pairwise(best))
     assert {one.every for one in choices} >= {one.every for one in best}

@@ -49,10 +49,15 @@ class Choice:
 
 
 def explored(work: Training, lengths: Sequence[int] = (10, 30, 100), technique: Synchronised | None = None) -> list[Choice]:
-    """Train the work with data parallelism and with rounds of each length (DiLoCo's unless another technique is given)."""
+    """Train the work with data parallelism and with rounds of each length (DiLoCo's unless another technique is given).
+
+    All choices make the same inner steps, so the quickest one that was measured stands for all, and no choice wins by a quiet moment.
+    """
     made = technique or Diloco()
-    rounds = [Choice(every, trained(made, replace(work, sizes=replace(work.sizes, every=every)))) for every in lengths]
-    return [Choice(0, trained(Ddp(), work)), *rounds]
+    runs = [trained(Ddp(), work), *(trained(made, replace(work, sizes=replace(work.sizes, every=every))) for every in lengths)]
+    quickest = {name: min(run.stages[0][name] for run in runs) for name in ("step_s", "backward_s")}
+    alike = [replace(run, stages=({**run.stages[0], **quickest}, *run.stages[1:])) for run in runs]
+    return [Choice(every, run) for every, run in zip((0, *lengths), alike)]
 
 
 def front(choices: Iterable[Choice]) -> list[Choice]:
