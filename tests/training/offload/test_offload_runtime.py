@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from late_streams import LateStreams  # noqa: E402
+from late_streams import LateStream, LateStreams  # noqa: E402
 from torch import nn  # noqa: E402
 
 from armillary.arena import NotForThisCase  # noqa: E402
@@ -30,7 +30,9 @@ from armillary.training.offload import (  # noqa: E402
     simulate,
     tencache,
 )  # fmt: skip
+from armillary.training.offload.runtime import tiers as tiers_module  # noqa: E402
 from armillary.training.offload.runtime.spill import SpillFolder  # noqa: E402
+from armillary.training.offload.runtime.tiers import Tiers  # noqa: E402
 
 SHAPE = Shape(32, 5, 2, 2, 16, 64, 100, 1e4, 1e-5, 16, True)
 
@@ -133,6 +135,41 @@ def test_copies_beside_computation_are_waited_for(tmp_path: Path, name: str, hos
         found = off.state_dict()
     assert all(torch.equal(found[key], value) for key, value in weights.items())
     assert streams.copies > 100
+
+
+def test_memory_that_was_something_else_in_between_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A freed buffer becomes an activation, and then a buffer again: the copy into it has to wait for what computes with the activation."""
+    block = torch.zeros(64, dtype=torch.uint8)
+    monkeypatch.setattr(tiers_module, "_bytes", lambda count, device: block)
+    streams = LateStreams()
+    streams._now = LateStream()  # Computation is late too.
+    tiers = Tiers([64, 64], torch.device("cpu"), 64, 128, None, streams)
+    for i in range(2):
+        tiers.store(i, torch.full((64,), i + 1, dtype=torch.uint8))
+    tiers.ready(0)
+    tiers.release(0)
+    seen: list[torch.Tensor] = []
+    streams.now().put(lambda: block.fill_(7))
+    streams.now().put(lambda: seen.append(block.clone()))
+    tiers.start(1)
+    streams.synchronize()
+    streams.now().catch_up(streams.now().issued)
+    assert seen[0].unique().tolist() == [7]
+    assert block.unique().tolist() == [2]
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.7])
+def test_a_host_that_holds_every_parameter_suffices_for_any_window(share: float) -> None:
+    """Buffers of few sizes are counted by size, and what rounding takes away must not make a host of exactly this size too small."""
+    model = TrainableTiny(Shape(64, 4, 2, 2, 32, 172, 500, 1e4, 1e-5, 16, False), seed=1)
+    with Offloader(model, gpu_bytes=share * total(model), device="cpu", technique=TECHNIQUES["10cache"]) as off:
+        optimizer = off.optimizer(torch.optim.SGD, lr=1e-2)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model.loss(*(torch.arange(32).reshape(2, 16) for _ in range(2))).backward()
+            optimizer.step()
+        assert off.schedule is not None
+        assert off.peak_bytes <= share * total(model)
 
 
 def test_sixteen_bits_have_a_master_copy(tmp_path: Path) -> None:

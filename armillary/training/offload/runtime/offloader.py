@@ -323,6 +323,11 @@ class Offloader:
 
     # Planning
 
+    @property
+    def _all_below(self) -> bool:
+        """Whether the slower memory holds every parameter, so that no plan needs to count its room."""
+        return self.disk or self.tiers.host_bytes >= sum(self.tiers.size)
+
     def _plan(self) -> None:
         """Makes a schedule from the record of the iteration before."""
         record, self._record = self._record or [], None
@@ -334,7 +339,7 @@ class Offloader:
         # The techniques count gradients and Adam's states too, which have their own place here.
         rest = sum(size) + STATE_BYTES * sum(p.numel() for p in self.params)
         drive = 0.0 if self.disk or self.tiers.folder is None else 1e9
-        held = 1e18 if self.disk else max(self.tiers.host_bytes, 1.0)
+        held = 1e18 if self._all_below else max(self.tiers.host_bytes, 1.0)
         machine = Machine("here", "cpu", self.tiers.fast_bytes + WORKSPACE, held + rest, 1e9, 1e-5, drive, drive)
         names = [self.names[p] for p in self.params]
         self.work = OffloadWork.of(
@@ -350,7 +355,7 @@ class Offloader:
         technique = self.technique
         if isinstance(technique, TenCache):  # The budgets that were given are for parameters alone.
             host = self.work.machine.host_bytes
-            cpu = 1.0 if self.disk else host / max(self.tiers.host_bytes, 1.0)
+            cpu = 1.0 if self._all_below else host / max(self.tiers.host_bytes, 1.0)
             technique = replace(technique, gpu_factor=0.0, cpu_factor=cpu, opt_factor=1.0)
         self.schedule = technique.schedule(self.work)
         self._move = self._cycle = self._position = 0

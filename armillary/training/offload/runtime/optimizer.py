@@ -40,6 +40,7 @@ class OffloadedOptimizer:
         self._files: dict[int, SpillFile] = {}
         self._layout: dict[int, list[tuple[Any, torch.Size, torch.dtype]]] = {}
         self._held = 0
+        self._wide: Tensor | None = None
         if not offloader.disk:
             for i, p in enumerate(offloader.params):
                 if p.requires_grad:
@@ -113,7 +114,7 @@ class OffloadedOptimizer:
         if made is None:
             made = self._of[i] = self._kind([target], **self._settings)
         self._load(i, made, target)
-        target.grad = grad.to(target.dtype) if grad.dtype != target.dtype else grad
+        target.grad = grad if grad.dtype == target.dtype else self._widened(grad, target.dtype)
         made.step()
         if off.disk:
             self._store(i, made, target)
@@ -123,16 +124,17 @@ class OffloadedOptimizer:
                 off._release(i)
             return
         target.grad = None
-        value = target.detach().to(p.dtype).contiguous().reshape(-1).view(torch.uint8)
+        tiers.assign(i, target.detach(), p.dtype)
         self._store(i, made, target)
-        tiers.value(i)  # Nothing may be on its way into the copy that is overwritten.
-        tiers.store(i, value)
-        here = tiers.fast[i]
-        if here is not None:
-            if tiers.host_valid[i]:
-                tiers.refresh(i)
-            else:
-                here.copy_(value)
+        if target.dtype == p.dtype:  # The value is in one of the memories, and the host's budget counts it there.
+            target.data = torch.empty(0, dtype=p.dtype)
+
+    def _widened(self, grad: Tensor, dtype: torch.dtype) -> Tensor:
+        """The gradient in more bits, in memory that all parameters share: fresh pages would cost more than the update itself."""
+        if self._wide is None or self._wide.numel() < grad.numel() or self._wide.dtype != dtype:
+            self._wide = torch.empty(max(p.numel() for p in self.offloader.params), dtype=dtype)
+        found = self._wide[: grad.numel()].view(grad.shape)
+        return found.copy_(grad)
 
     def _master_of(self, i: int, p: nn.Parameter) -> nn.Parameter:
         """The parameter on the CPU that is updated: in 32 bits where the module's own has 16."""
@@ -142,7 +144,7 @@ class OffloadedOptimizer:
                 self._master[i] = nn.Parameter(value.float())
             return self._master[i]
         made = self._master.get(i)
-        value = self.offloader.tiers.value(i).clone().view(p.dtype).view(p.shape)
+        value = self.offloader.tiers.taken(i).view(p.dtype).view(p.shape)
         if made is None:
             made = self._master[i] = nn.Parameter(value)
         else:

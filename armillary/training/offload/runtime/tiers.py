@@ -49,7 +49,7 @@ class Tiers:
         self._reading: dict[int, Future[None]] = {}
         #: The host memory that a read fills.
         self._staged: dict[int, Tensor] = {}
-        #: Events after which a tensor is in the fast tier, a buffer of it is free, and a copy in the host is complete.
+        #: Events after which a tensor is in the fast tier, a pooled buffer (by address) is free, and a copy in the host is complete.
         self._arrived: dict[int, Any] = {}
         self._freed: dict[int, Any] = {}
         self._left: dict[int, Any] = {}
@@ -66,18 +66,22 @@ class Tiers:
         return _bytes(nbytes, self.device)
 
     def _give_back(self, buffer: Tensor, done: Any = None) -> None:
-        """Frees a buffer, on a GPU behind what was computed so far, or behind the event `done` of a copy that still reads it."""
+        """Frees a buffer; a pooled one on a GPU behind what was computed so far, or behind the event `done` of a copy that still reads it.
+
+        Other buffers go back to the allocator, which may give their memory to anything in between, so no event of theirs is kept.
+        """
+        if not self.pooled:
+            self.allocated -= buffer.numel()
+            return
         if self.streams is not None:
             self._freed[buffer.data_ptr()] = self.streams.event(self.streams.now()) if done is None else done
-        if self.pooled:
-            self.pool.setdefault(buffer.numel(), []).append(buffer)
-        else:
-            self.allocated -= buffer.numel()
+        self.pool.setdefault(buffer.numel(), []).append(buffer)
 
     def empty_pool(self) -> None:
         """Gives all free buffers of the fast tier back to the allocator."""
         self.allocated -= sum(size * len(free) for size, free in self.pool.items())
         self.pool.clear()
+        self._freed.clear()
 
     def _host_buffer(self, i: int) -> Tensor | None:
         """A host buffer for a tensor, after copies that another memory has too were dropped; None if the budget does not allow one."""
@@ -120,6 +124,26 @@ class Tiers:
             self.host_valid[i], self.file_valid[i] = True, False
             return
         self._write(i, value)
+
+    def assign(self, i: int, value: Tensor, dtype: torch.dtype) -> None:
+        """Makes `value`, a tensor on the CPU, the value of tensor i in every memory that has it; it is rounded to `dtype` on its way."""
+        if i in self._reading:
+            self._finish_read(i)
+        if self.host[i] is None:
+            self.host[i] = self._host_buffer(i)
+        target = self.host[i]
+        if target is None:
+            flat = value.to(dtype).contiguous().reshape(-1).view(torch.uint8)
+            self._write(i, flat)
+            if self.fast[i] is not None:
+                self.ready(i).copy_(flat)
+            return
+        self._wait_copy(i)
+        self._left.pop(i, None)
+        if target.data_ptr() != value.data_ptr():
+            target.view(dtype).copy_(value.reshape(-1))
+        self.host_valid[i], self.file_valid[i] = True, False
+        self.refresh(i)
 
     def _write(self, i: int, value: Tensor) -> None:
         if self.folder is None:
@@ -275,6 +299,14 @@ class Tiers:
             assert held is not None
             self._write(i, held)
             self._drop_host(i)
+
+    def taken(self, i: int) -> Tensor:
+        """The bytes of tensor i on the CPU, to be overwritten before they are assigned: the host's own if it has them, or a copy."""
+        found = self.value(i)
+        if not self.host_valid[i]:
+            return found.clone()
+        self._wait_copy(i)
+        return found
 
     def value(self, i: int) -> Tensor:
         """The bytes of tensor i on the CPU, from whichever memory has them; not to be kept."""
