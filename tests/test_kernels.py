@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from armillary.kernels import cache, kernel, loop, parallel_loop
 from armillary.kernels.content import NoContentError, digest
+from armillary.kernels.exponential import exp, exp32
 
 ROOT = Path(__file__).parents[1]
 #: Four modules in a row: only `far` reads WEIGHT, which stands three imports away; `near` reads nothing of them.
@@ -351,3 +353,38 @@ def test_an_edited_part_in_another_module_changes_the_answer_of_lru(tmp_path: Pa
     assert answer(python(code, tmp_path)) == 1
     policy.write_text(before)
     assert answer(python(code, tmp_path)) == 3
+
+
+@loop
+def _exponentials(x, out):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        out[i] = exp(x[i])
+
+
+@loop
+def _exponentials_32(x, out):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        out[i] = exp32(x[i])
+
+
+@pytest.mark.parametrize(("run", "dtype", "least", "most"), [(_exponentials, np.float64, -708.0, 709.0), (_exponentials_32, np.float32, -87.0, 88.0)])
+def test_exponentials_are_those_of_the_library_to_the_last_place(run: Any, dtype: Any, least: float, most: float) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(least, most, 200_000), rng.uniform(-1e-6, 1e-6, 1000), rng.normal(size=1000)]).astype(dtype)
+    found = np.empty_like(x)
+    run(x, found)
+    exact = np.exp(x.astype(np.longdouble))
+    assert (abs(found - exact) / np.spacing(exact.astype(dtype))).max() <= 1.5
+    edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, most + 2, least - 60], dtype)
+    found = np.empty_like(edges)
+    run(edges, found)
+    with np.errstate(over="ignore", under="ignore"):
+        np.testing.assert_array_equal(found, np.exp(edges))
+
+
+def test_a_loop_of_exponentials_is_turned_into_vectors() -> None:
+    """The reason why they exist: a call of the C library would keep the loop scalar."""
+    made, x = loop(_exponentials.py_func), np.zeros(64)
+    made._cache = NullCache()  # Machine code from the cache has no text to look at.
+    made(x, x.copy())
+    assert any("x double>" in text for text in made.inspect_llvm().values())

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..program.affine import Affine, Range
-from ..program.expressions import Expr, Idx, Load, Num, children, walk
+from ..program.expressions import Expr, Idx, Load, Num, Op, children, walk
 from ..program.regions import Program
 
 SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
           "and": "and", "or": "or", "floordiv": "//", "mod": "%"}  # fmt: skip
-CALL = {"sqrt": "math.sqrt", "exp": "math.exp", "log": "math.log", "sin": "math.sin", "cos": "math.cos", "tan": "math.tan",
+CALL = {"sqrt": "math.sqrt", "exp": "exp", "log": "math.log", "sin": "math.sin", "cos": "math.cos", "tan": "math.tan",
         "tanh": "math.tanh", "sinh": "math.sinh", "cosh": "math.cosh", "arctan2": "math.atan2", "abs": "abs", "float": "float"}  # fmt: skip
+#: Operations whose result is float32 if all operands are.
+_KEEPS_SINGLE = frozenset({"add", "sub", "mul", "div", "neg", "maximum", "minimum", "exp", "sqrt"})
 #: How a read is written: the name of the array that holds it, and its index there.
 Resolve = Callable[[Load], str]
 
@@ -127,7 +129,18 @@ class Printer:
                 return f"({args[0]} if {args[0]} <= {args[1]} else {args[1]})"
         if node.name in SYMBOL:
             return f"({args[0]} {SYMBOL[node.name]} {args[1]})"
+        if node.name == "exp" and self._is_single(node.args[0]):
+            return f"exp32({args[0]})"
         return f"{CALL[node.name]}({', '.join(args)})"
+
+    def _is_single(self, expr: Expr) -> bool:
+        """Whether compiled code computes an expression in float32: a constant, a whole number or a local scalar may make it float64."""
+        return all(
+            node.index and self.arrays[node.array].dtype == "float32"
+            if isinstance(node, Load)
+            else isinstance(node, Op) and node.name in _KEEPS_SINGLE
+            for node in walk(expr)
+        )
 
     def head(self, range_: Range, resolve: Resolve, *, backwards: bool = False) -> str:
         """The head of a loop."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.kernels import loop
+from armillary.kernels.exponential import exp, exp32
 
 
 @loop
@@ -111,6 +112,6 @@ def tape_uint8(meter, length):  # type: ignore[no-untyped-def]
 #: What generated functions may call.
 RUNTIME = {
     "take": take, "grown": grown, "add": add, "add_outer": add_outer, "set_outer": set_outer, "save": save, "restore": restore,
-    "tape_float64": tape_float64,
+    "exp": exp, "exp32": exp32, "tape_float64": tape_float64,
     "tape_float32": tape_float32, "tape_int64": tape_int64, "tape_int32": tape_int32, "tape_uint8": tape_uint8,
 }  # fmt: skip
