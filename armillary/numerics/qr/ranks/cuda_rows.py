@@ -24,10 +24,11 @@ _BATCH = 4096
 
 
 def fits(x: Any) -> bool:
-    """Says whether `x` is a block that these kernels take."""
+    """Says whether `x` is a block that these kernels take, which run on the current device."""
     return (
         isinstance(x, torch.Tensor)
         and x.device.type == "cuda"
+        and x.device.index == torch.cuda.current_device()
         and x.dtype == torch.float64
         and 0 < x.shape[1] <= MOST_COLUMNS
         and x.shape[0] > 0
