@@ -1,0 +1,1 @@
+"""What each part of CPLX brings, and what the dial would have brought."""

@@ -1,0 +1,1 @@
+"""Steps that really run on this machine."""

@@ -1,0 +1,1 @@
+"""What every placement policy is given and must answer."""

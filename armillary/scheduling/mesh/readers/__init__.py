@@ -1,0 +1,1 @@
+"""Meshes, costs and messages from files."""

@@ -1,0 +1,1 @@
+"""Steps of an AMR code in simulated time."""

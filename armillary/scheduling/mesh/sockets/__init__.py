@@ -1,0 +1,1 @@
+"""How placements leave: files, METIS graphs, and a running MPI job."""

@@ -1,0 +1,1 @@
+"""Which X suits a mesh and a machine."""
