@@ -1,0 +1,1 @@
+"""What each part of EquilibrIO brings, and what its fairness costs."""

@@ -1,0 +1,1 @@
+"""What policies plan with: the reservation of one job, and a profile of free nodes over time."""

@@ -1,0 +1,1 @@
+"""The reality check: jobs as processes of this machine."""

@@ -1,0 +1,1 @@
+"""Readers of what is known about the I/O of jobs."""
