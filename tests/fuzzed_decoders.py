@@ -701,6 +701,59 @@ def _versions(folder: Path) -> Mutate:
     return mutate
 
 
+@decoder("learn/models")
+def _models(folder: Path) -> Mutate:
+    from sklearn.tree import DecisionTreeRegressor
+
+    from armillary.learn import Features, MlpConfig, Model, PartsConfig, from_sklearn, load
+    from armillary.learn.kinds import RecurrentConfig, SetTransformerConfig, TypedAttentionConfig
+
+    rng0 = np.random.default_rng(0)
+    columns = {"a": np.arange(9.0), "b": np.arange(9.0) ** 2}
+    trees, nodes = from_sklearn(DecisionTreeRegressor(max_depth=3).fit(np.column_stack([*columns.values()]), np.sin(columns["a"])))
+    tower = MlpConfig(inputs=2, hidden=(3,), outputs=1)
+    parts = PartsConfig(parts={"tower": tower, "tree": trees}, arrays={"table": (2, 2)})
+    others = (tower, RecurrentConfig(kind="lstm", inputs=2, hidden=2, outputs=1), SetTransformerConfig(inputs=2, d=4, heads=2, isab=1, inducing=2))
+    given = {"mlp": np.ones((1, 2)), "trees": np.ones((1, 2)), "typed-attention": np.ones((1, 2, 2)), "lstm": np.ones((1, 2, 2)), "set-transformer": np.ones((1, 2, 2))}
+    sound = [Model(trees, nodes)]
+    for config in (*others, TypedAttentionConfig(inputs=2, d=4, heads=2, layers=1, outputs=1), parts):
+        arrays = {name: rng0.standard_normal(shape).astype(np.float32) for name, shape in config.shapes().items()}
+        arrays |= {f"tree.{name}": array for name, array in nodes.items()} if config is parts else {}
+        sound.append(Model(config, arrays, technique="a/b/c", features=Features.fit(columns, ["a", "b"]), metrics={"mae": 1.0}, trained_on=("x",)))
+    wholes, path = [model.to_bytes() for model in sound], folder / "m.safetensors"
+
+    def act() -> None:
+        found = load(path)
+        assert found.config.weights <= 1 << 24
+        frozen = found.frozen()
+        if found.kind == "parts" and "tree" in found.config.parts:
+            frozen["tree"](np.ones((1, found.config.parts["tree"].inputs)))
+        elif found.kind in given and getattr(found.config, "inputs", 0) == 2:
+            frozen(given[found.kind])
+
+    def mutate(rng: random.Random) -> Act:
+        whole = rng.choice(wholes)
+        (size,) = struct.unpack_from("<Q", whole)
+        head, body = json.loads(whole[8 : 8 + size]), whole[8 + size :]
+        how = rng.random()
+        if how < 0.4:  # A value inside one of the texts of the metadata, which are JSON themselves.
+            key = rng.choice(("config", "config", "features", "metrics", "trained_on", "versions"))
+            head["__metadata__"][key] = json.dumps(damaged_value(json.loads(head["__metadata__"][key]), rng))
+        elif how < 0.6:  # The indices of trees, whose walks must stay inside.
+            name = rng.choice([name for name in head if name != "__metadata__"])
+            begin, end = head[name]["data_offsets"]
+            kind = {"F32": "<f4", "I32": "<i4", "I16": "<i2", "U8": "u1"}[head[name]["dtype"]]
+            changed = damaged_array(np.frombuffer(body[begin:end], kind), rng)
+            body = body[:begin] + np.asarray(changed).astype(kind, casting="unsafe").tobytes() + body[end:]
+        else:
+            return _safetensors(whole, path, act, rng)
+        text = json.dumps(head).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+        return act
+
+    return mutate
+
+
 @decoder("cluster/files")
 def _clusters(folder: Path) -> Mutate:
     from armillary import cluster

@@ -11,9 +11,9 @@ import hashlib
 from dataclasses import dataclass
 
 import armillary
+from armillary import sources
 from armillary.arena import Arena
 from armillary.streams import seed32, words
-from armillary.study import sources
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def digest(folder: Path) -> str:
-    code = "from armillary.study import sources; print(sources.digest(['shop.arena'])); sources.keep()"
+    code = "from armillary import sources; print(sources.digest(['shop.arena'])); sources.keep()"
     surroundings = {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "PATH": ""}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=surroundings, check=True)
     return run.stdout.strip()
@@ -77,8 +77,7 @@ def test_a_damaged_cache_of_sources_is_no_cache(shop: Path) -> None:
 
 
 def test_an_arena_reaches_its_techniques_ground_and_presets() -> None:
-    from armillary import catalogue
-    from armillary.study import sources
+    from armillary import catalogue, sources
 
     tiers = catalogue.arena("serving/tiers")
     modules = sources.reached([tiers.module, tiers.target("hyperion").partition(":")[0]])
