@@ -48,6 +48,11 @@ class Trained:
     #: Seconds after which a run is given up.
     timeout: float = 120.0
 
+    @property
+    def exact(self) -> dict[str, Any]:
+        """The same training in float64."""
+        return {**self.work, "dtype": "float64"}
+
 
 def shapes_of(model: Model) -> list[Shapes]:
     """The shapes of a model's weights by module in the order of the forward pass: embeddings, each layer, and the head with the last norm.

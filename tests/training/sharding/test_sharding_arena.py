@@ -30,7 +30,7 @@ from armillary.training.sharding import (
     read_header,
     shapes_of,
 )  # fmt: skip
-from armillary.training.sharding.arena import plots, sharding
+from armillary.training.sharding.arena import FAR, plots, sharding
 from armillary.training.sharding.cost.step import WIDTH
 from armillary.training.sharding.readers.blocks import read_blocks
 from armillary.training.sharding.readers.safetensors_header import by_module
@@ -223,11 +223,23 @@ def test_training_that_goes_astray_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     from armillary.training.sharding.runtime import sharded
 
     case = next(c for c in sharding.built_in("tiny") if c.name == "tiny-gpt-n2-adamw").at(0, 0)
-    assert isinstance(sharding.execute(sharding.make("vescale-fsdp"), case), Outcome)
+    with monkeypatch.context() as strict:  # Both references are made before anything goes astray.
+        strict.setitem(FAR, "adamw", 0.0)
+        assert isinstance(sharding.execute(sharding.make("vescale-fsdp"), case), Outcome)
     step = sharded.Sharded.step
     monkeypatch.setattr(sharded.Sharded, "step", lambda self: [p.grad.mul_(-1) for p in self.parameters()] and step(self))
     with pytest.raises(RuntimeError, match="from that of a single process"):
         sharding.execute(sharding.make("fsdp1-flat"), replace(case, parameters={**case.parameters}))
+
+
+def test_a_rounding_that_sends_a_token_elsewhere_is_told_from_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where experts nearly tie, training in float32 may part from that of a single process; float64 then tells who is right."""
+    case = next(c for c in sharding.built_in("tiny") if c.name == "tiny-moe-n2-adam8bit").at(0, 0)
+    monkeypatch.setitem(FAR, "adam8bit", 0.0)
+    assert isinstance(sharding.execute(sharding.make("vescale-fsdp"), case), Outcome)
+    monkeypatch.setattr("armillary.training.sharding.arena.FAR_EXACT", 0.0)
+    with pytest.raises(RuntimeError, match="from that of a single process"):
+        sharding.execute(sharding.make("vescale-fsdp"), case)
 
 
 # Files
