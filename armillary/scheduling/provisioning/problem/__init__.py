@@ -1,0 +1,1 @@
+"""What is planned: the edge network, its services and requests, plans and their checker, and the integer program."""

@@ -1,0 +1,1 @@
+"""Problems from files: JSON, the EUA data set, and GraphML networks."""

@@ -1,0 +1,1 @@
+"""Paths of requests through instances: layered shortest paths, with and without capacities."""

@@ -1,0 +1,1 @@
+"""What a plan delivers: requests that queue at the nodes, event by event."""

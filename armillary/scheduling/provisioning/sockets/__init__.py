@@ -1,0 +1,1 @@
+"""Plans for other programs: Kubernetes manifests and GeoJSON."""
