@@ -179,5 +179,5 @@ def test_a_running_job_gets_the_answer_of_place() -> None:
 def test_an_mpi_job_gets_the_answer_of_place() -> None:
     pytest.importorskip("mpi4py")
     costs = np.random.default_rng(0).exponential(size=30)
-    found = comm.run("armillary.scheduling.mesh.sockets.rebalance:rebalance", costs[:10], ranks=2, backend="mpi").values
+    found = comm.run("armillary.scheduling.mesh.sockets.rebalance:rebalance", costs[:10], ranks=2, backend="mpi", library="mpich").values
     assert np.array_equal(found[0], place(np.r_[costs[:10], costs[:10]], 2, "cplx"))
