@@ -317,7 +317,7 @@ def read_swf(path: str | Path, *, most: int = LINES) -> Swf:
                 raise ValueError
         except ValueError:
             j = next(j for j, cell in enumerate(cells) if not _is_number(cell))
-            message = f'field {j + 1} ({FIELDS[j]}): found "{one_line(cells[j], 40)}"; expected a number'
+            message = f'field {j + 1} ({FIELDS[j]}): found "{one_line(cells[j], 40)}"; expected a number of at most 2⁵³'
             raise InputError(message, where=f"{shown}:{number}") from None
         if _UNUSUAL.search(text):
             spelled.update({(len(lines), j): cell for j, cell in enumerate(cells) if cell != _plain(found[j])})

@@ -220,6 +220,8 @@ def answer(result: Result) -> str:
     ranked = {case: found for case in result.cases if (found := result.on(case, "turnaround_mean_s"))}
     if not ranked:
         return "No technique could run any of the cases."
+    if all(max(found.values()) <= 1.005 * min(found.values()) for found in ranked.values()):
+        return f"The policies hardly differ in mean turnaround.{_calmest(result, list(ranked))}"
     places = [next(iter(found)) for found in ranked.values()]
     best = max(dict.fromkeys(places), key=places.count)
     won = [case for case, found in ranked.items() if next(iter(found)) == best]
@@ -227,7 +229,7 @@ def answer(result: Result) -> str:
     gains = [ratio for case in won if best != "easy" and (ratio := result.ratio(case, "turnaround_mean_s", best, "easy"))]
     if gains:
         low, high = f"{min(gains):.2f}", f"{max(gains):.2f}"
-        said += f", {low if low == high else f'{low} to {high}'} times as short as with easy"
+        said += f", by a factor of {low if low == high else f'{low} to {high}'} over easy"
     others = sorted(set(places) - {best})
     said += (f"; elsewhere it is {listed(others)}" if others else "") + "."
     return said + _calmest(result, list(ranked))

@@ -222,6 +222,8 @@ def answer(result: Result) -> str:
     ranked = {case: found for case in result.cases if (found := result.on(case, "step_us"))}
     if not ranked:
         return "No technique could run any of the cases."
+    if all(max(found.values()) <= 1.005 * min(found.values()) for found in ranked.values()):
+        return "The policies hardly differ in the time of a step."
     near = {case: [t for t, us in found.items() if us <= 1.005 * min(found.values())] for case, found in ranked.items()}
     names = [t for best in near.values() for t in best]
     # Among techniques that are the best equally often, the simplest one stands first in the arena's list.

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from armillary.errors import InputError
+from armillary.wording import counted
 
 from .octree.mesh import Blocks, Floats, Graph, Ints, face_messages
 from .octree.refinement import Change, change
@@ -49,7 +50,7 @@ class MeshWork:
         """Refuses what no simulation here could hold or what no policy can place."""
         fewest = min(graph.blocks for graph in self.graphs)
         if fewest < self.ranks:
-            raise InputError(f"found {fewest} blocks for {self.ranks} ranks; expected at least one block per rank")
+            raise InputError(f"found {counted(fewest, 'block')} for {counted(self.ranks, 'rank')}; expected at least one block per rank")
         deliveries = sum(len(self.graphs[e].target) for e in self.mesh_of.tolist())
         if sum(map(len, self.costs)) > MOST_COSTS or deliveries > MOST_DELIVERIES:
             raise InputError(f"found more than {MOST_COSTS:,} costs or {MOST_DELIVERIES:,} messages in all steps; expected fewer")

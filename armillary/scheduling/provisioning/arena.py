@@ -287,6 +287,8 @@ def answer(result: Result) -> str:
     ranked = {case: found for case in result.cases if (found := result.on(case, "objective"))}
     if not ranked:
         return "No technique found a plan for any of the cases."
+    if all(max(found.values()) <= 1.001 * min(found.values()) for found in ranked.values()):
+        return "The techniques found plans of the same objective."
     near = {case: [t for t, value in found.items() if value <= 1.001 * min(found.values())] for case, found in ranked.items()}
     names = [t for best in near.values() for t in best]
     best = max(dict.fromkeys(names), key=names.count)

@@ -153,3 +153,11 @@ def test_the_nasa_log_is_read_and_replayed(shared_data: Path) -> None:
     assert outcome.values["fairness"] == 1.0
     with pytest.raises(InputError, match="binary Darshan log"):
         arena.from_file(shared_data / "swf" / "NASA-iPSC-1993-3.1-cln.swf.gz", {"io": str(shared_data / "darshan"), "capacity_gb": "1"})
+
+
+def test_policies_that_do_not_differ_have_no_winner(tmp_path: Path) -> None:
+    """Jobs that never wait have the same turnaround whatever the policy is."""
+    log = tmp_path / "calm.swf"
+    log.write_text("".join(f"{i} {1000 * i} -1 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 6)))
+    result = compare("scheduling/batch", work=log, repeats=1, store=tmp_path / "s.db")
+    assert result.answer() == "The policies hardly differ in mean turnaround. I/O hardly contends."

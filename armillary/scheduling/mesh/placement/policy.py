@@ -12,6 +12,7 @@ from armillary.arena import Technique
 from armillary.errors import InputError
 from armillary.parameters import parameter
 from armillary.scheduling.mesh.octree.mesh import MOST_BLOCKS, Floats, Graph, Ints
+from armillary.wording import counted
 
 if TYPE_CHECKING:
     from armillary.scheduling.mesh.simulation.machine import Machine
@@ -28,7 +29,7 @@ def checked(costs: npt.ArrayLike, ranks: int) -> Floats:
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
         raise InputError(f"ranks: found {ranks!r}; expected a whole number from 1 on")
     if len(found) < ranks:
-        raise InputError(f"found {len(found)} blocks for {ranks} ranks; expected at least one block per rank")
+        raise InputError(f"found {counted(len(found), 'block')} for {counted(ranks, 'rank')}; expected at least one block per rank")
     wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0) & (found <= MOST_COST)))
     if len(wrong):
         raise InputError(f"block {wrong[0]}: found the cost {found[wrong[0]]}; expected microseconds from 0 to {MOST_COST:g}")

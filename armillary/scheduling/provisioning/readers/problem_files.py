@@ -81,7 +81,7 @@ def _number(record: Mapping[str, Any], key: str, at: str, where: str) -> float:
     value = record.get(key)
     # A whole number of hundreds of digits is a number in JSON and no float.
     if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > 1e15 or not math.isfinite(value):
-        raise InputError(f"{at}.{key}: found {_shown(value)}; expected a number", where=where)
+        raise InputError(f"{at}.{key}: found {_shown(value)}; expected a number of at most 1e15", where=where)
     return float(value)
 
 
