@@ -236,7 +236,6 @@ def test_the_example_is_answered(tmp_path: Path) -> None:
         store=tmp_path / "s.db",
         techniques=["milp", "socl", "cloud-like", "joint-greedy"],
     )
-    assert len({round(value, 9) for value in result.on(result.cases[0], "objective").values()}) == 1
     assert result.answer() == "The techniques found plans of the same objective."
     case = next(iter(result.cases))
     objective = result.on(case, "objective")
