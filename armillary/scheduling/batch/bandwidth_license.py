@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from armillary.kernels import loop
 from armillary.parameters import parameter
+from armillary.scheduling.queueing.state import FREE, HEAD, RUNNING, begin, last_in_window
 
 from .easy import WINDOW
 from .simulation.policy import BANDWIDTH_LICENSE, Policy
-from .simulation.state import FREE, HEAD, RUNNING, begin, last_in_window
 
 #: Sums of licences may exceed the capacity by rounding.
 ROUNDING = 1 + 1e-12

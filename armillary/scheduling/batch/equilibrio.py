@@ -20,11 +20,11 @@ import numpy as np
 from armillary.arena import Claim, Gain, Kind, Parity
 from armillary.kernels import loop
 from armillary.parameters import parameter
+from armillary.scheduling.queueing.reservation import reserve
+from armillary.scheduling.queueing.state import FREE, HEAD, KNOWN, STALE, begin, last_in_window
 
 from .easy import WINDOW
-from .planning.reservation import reserve
 from .simulation.policy import EQUILIBRIO, Policy
-from .simulation.state import FREE, HEAD, KNOWN, STALE, begin, last_in_window
 
 CONTENDED = (Kind("tidal"), Kind("storm"))
 

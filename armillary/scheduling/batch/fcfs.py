@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armillary.kernels import loop
+from armillary.scheduling.queueing.state import FREE, HEAD, begin
 
 from .simulation.policy import FCFS, Policy
-from .simulation.state import FREE, HEAD, begin
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from armillary.kernels import loop
 from armillary.parameters import parameter
+from armillary.scheduling.queueing.reservation import reserve
+from armillary.scheduling.queueing.state import FREE, HEAD, begin, last_in_window
 
 from .bandwidth_license import ROUNDING, in_use, licence
 from .easy import WINDOW
-from .planning.reservation import reserve
 from .simulation.policy import PEAK_LICENSE, Policy
-from .simulation.state import FREE, HEAD, begin, last_in_window
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import numpy as np
 
 from armillary.kernels import loop
 from armillary.parameters import parameter
+from armillary.scheduling.queueing.backfilling import start_heads
+from armillary.scheduling.queueing.reservation import reserve
+from armillary.scheduling.queueing.state import FREE, HEAD, begin, last_in_window
 
-from .easy import WINDOW, start_heads
-from .planning.reservation import reserve
+from .easy import WINDOW
 from .simulation.policy import SJF_EASY, Policy
-from .simulation.state import FREE, HEAD, begin, last_in_window
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from armillary.scheduling.batch import (
     without_io,
 )
 from armillary.scheduling.batch.simulation.replay import metrics
-from armillary.scheduling.batch.workload import MENU, phases_of
+from armillary.scheduling.batch.workload import phases_of
+from armillary.scheduling.queueing.model import MENU
 from armillary.scheduling.swf import Jobs
 from armillary.streams import stream
 

@@ -15,15 +15,14 @@ import numpy.typing as npt
 from armillary.engine.compiled import pop, push, share
 from armillary.kernels import loop
 from armillary.scheduling.batch.bandwidth_license import bandwidth_license
-from armillary.scheduling.batch.conservative import conservative
-from armillary.scheduling.batch.easy import easy
 from armillary.scheduling.batch.equilibrio import equilibrio
 from armillary.scheduling.batch.fcfs import fcfs
 from armillary.scheduling.batch.peak_license import peak_license
 from armillary.scheduling.batch.sjf_easy import sjf_easy
+from armillary.scheduling.queueing.backfilling import conservative, easy
+from armillary.scheduling.queueing.state import DECISIONS, HEAD, STARTED, enqueue, vacate
 
 from .policy import BANDWIDTH_LICENSE, CONSERVATIVE, EASY, FCFS, PEAK_LICENSE, SJF_EASY
-from .state import DECISIONS, HEAD, STARTED, enqueue, vacate
 
 #: Events of the heap: the end of a compute segment, and a limit at which a job is killed.
 SEGMENT, LIMIT = 0, 1

@@ -63,10 +63,10 @@ class Policy(Technique):
         queue: the waiting jobs, in queue order. running: the jobs that have nodes. free_nodes: nodes that are idle.
         capacity: bytes per second of the file system. Nothing is remembered between two calls.
         """
-        from armillary.scheduling.batch.planning.profile import profile
+        from armillary.scheduling.queueing.profile import profile
+        from armillary.scheduling.queueing.state import STARTED, enqueue, fresh, occupy
 
         from .loop import decide
-        from .state import STARTED, enqueue, fresh, occupy
 
         if not 0 <= free_nodes <= 1 << 24:
             raise InputError(f"found {free_nodes}; expected 0 to 16,777,216 free nodes", where="free_nodes")

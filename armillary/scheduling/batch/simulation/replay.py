@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.engine.compiled import heap
-from armillary.scheduling.batch.planning.profile import profile
 from armillary.scheduling.batch.workload import BatchWork
+from armillary.scheduling.queueing.profile import profile
+from armillary.scheduling.queueing.state import DECISIONS, fresh
 from armillary.timing import Stopwatch
 
 from .loop import Truth, room, run
 from .policy import BANDWIDTH_LICENSE, CONSERVATIVE, Settings
-from .state import DECISIONS, fresh
 
 if TYPE_CHECKING:
     import polars as pl

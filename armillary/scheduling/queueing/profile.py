@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.kernels import loop
-from armillary.scheduling.batch.simulation.state import RUNNING, State
+
+from .state import RUNNING, State
 
 
 class Profile(NamedTuple):

@@ -102,6 +102,15 @@ def begin(s, j, now):  # type: ignore[no-untyped-def]
         k = s.previous[k]
     others = s.counts[QUEUED] - 1
     s.passed[j] = older / others if others > 0 else 0.0
+    leave(s, j)
+    s.started[s.counts[STARTED]] = j
+    s.counts[STARTED] += 1
+    occupy(s, j, now + s.requested[j])
+
+
+@loop
+def leave(s, j):  # type: ignore[no-untyped-def]
+    """Takes a job out of the queue."""
     before, after = s.previous[j], s.following[j]
     if before >= 0:
         s.following[before] = after
@@ -112,9 +121,6 @@ def begin(s, j, now):  # type: ignore[no-untyped-def]
     else:
         s.counts[TAIL] = before
     s.counts[QUEUED] -= 1
-    s.started[s.counts[STARTED]] = j
-    s.counts[STARTED] += 1
-    occupy(s, j, now + s.requested[j])
 
 
 @loop

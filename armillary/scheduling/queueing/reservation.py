@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from armillary.kernels import loop
-from armillary.scheduling.batch.simulation.state import FREE, RUNNING
+
+from .state import FREE, RUNNING
 
 
 @loop

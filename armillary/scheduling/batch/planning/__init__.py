@@ -1,1 +1,0 @@
-"""What policies plan with: the reservation of one job, and a profile of free nodes over time."""

@@ -1,0 +1,1 @@
+"""What each part of the technique brings, and which request would start soonest."""

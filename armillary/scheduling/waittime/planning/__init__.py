@@ -1,0 +1,1 @@
+"""When a queue's jobs would start if nothing unforeseen happened."""

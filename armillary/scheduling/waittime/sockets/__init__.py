@@ -1,0 +1,1 @@
+"""Where the techniques meet real systems."""
