@@ -13,6 +13,7 @@ from .graph import Task as Task
 from .graph import Work as Work
 from .graph import task as task
 from .on_dask import OnDask as OnDask
+from .on_files import run_on_files as run_on_files
 from .policies import Policy as Policy
 from .processes import Processes as Processes
 from .run import Run as Run

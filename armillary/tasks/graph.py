@@ -60,8 +60,8 @@ class Task:
     """A call with declared accesses, made by `Graph.add`. It describes the work, not its progress."""
 
     __slots__ = (
-        "_key", "accesses", "after", "args", "before", "call", "cost", "excludes", "id", "kwargs", "name", "needs", "nodes", "on", "plain",
-        "priority", "retries",
+        "_key", "accesses", "after", "args", "before", "call", "cost", "excludes", "id", "kind", "kwargs", "name", "needs", "nodes", "on",
+        "plain", "priority", "retries",
     )  # fmt: skip
 
     def __init__(self, id: int, call: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any] | None, name: str) -> None:
@@ -70,6 +70,8 @@ class Task:
         self.args = args
         self.kwargs = kwargs
         self.name = name
+        #: The program or category of a task from a file; tasks that do the same work on other data have the same kind.
+        self.kind = ""
         self._key: str | None = None
         self.accesses: tuple[Access, ...] = ()
         #: The numbers of the tasks that must end before this one starts, and of those that wait for it.

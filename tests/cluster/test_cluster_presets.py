@@ -20,7 +20,7 @@ NAMED = [
     "h800-node", "ascend-910b-node", "one-gpu-workstation", "cpu-2core", "laptop-2core", "perlmutter-gpu", "perlmutter-cpu",
     "leonardo-booster", "marenostrum5-gpp", "marenostrum5-acc", "armv8-sve-node", "pcie4-box", "rtx-pro-6000",
     "slingshot-200", "infiniband-hdr100", "bxi2-100", "ethernet-25", "two-clusters-insitu", "cxl-hybrid", "cxl-dram",
-    "hpc-256", "hpc-4096", "smt-2x16x2", "k8s-20", "edge-125", "qpu-6", "amr-512", "amr-4096", "tiers-3", "ina-6x2",
+    "hpc-256", "hpc-4096", "smt-2x16x2", "k8s-20", "edge-125", "qpu-6", "amr-512", "amr-4096", "tiers-3", "tiers-10", "ina-6x2",
     "genai-64", "edge-riscv",
     *(f"mixed-offline-{i}" for i in range(1, 11)),
 ]  # fmt: skip

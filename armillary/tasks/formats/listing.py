@@ -13,6 +13,8 @@ from armillary.tasks.graph import Graph
 #: The most tasks of a file, unless the caller allows more.
 MOST_TASKS = 5_000_000
 MOST_FILE_BYTES = 2 << 30
+#: Squares and sums of times stay finite below this.
+MOST_SECONDS = 1e15
 
 
 @dataclass
@@ -25,13 +27,15 @@ class Entry:
     before: list[str] = field(default_factory=list)
     seconds: float = 0.0
     cores: int = 1
+    #: The program, or the category of tasks that it belongs to; empty if the file does not say.
+    kind: str = ""
     #: The files that it reads and writes, as (name, bytes).
     reads: list[tuple[str, int]] = field(default_factory=list)
     writes: list[tuple[str, int]] = field(default_factory=list)
 
 
-def number(value: Any, where: str, most: float = math.inf) -> float:
-    """A finite number that is not negative; anything else raises an `InputError`."""
+def number(value: Any, where: str, most: float = MOST_SECONDS) -> float:
+    """A number that is not negative, at most `most`; anything else raises an `InputError`."""
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -76,6 +80,7 @@ def graph_of(entries: list[Entry], name: str, max_tasks: int = MOST_TASKS) -> Gr
     from armillary.tasks.graph import Access
 
     for task, entry in zip(graph.tasks, entries):
+        task.kind = entry.kind
         task.before = list(dict.fromkeys(numbers[parent] for parent in entry.before))
         for earlier in task.before:
             graph.tasks[earlier].after.append(task.id)

@@ -1,4 +1,4 @@
-"""Reads WfCommons WfFormat JSON, which records workflows as they ran, in versions 1.3 and 1.4 (`workflow.tasks`) and 1.5
+"""Reads WfCommons WfFormat JSON, which records workflows as they ran, in versions 1.3 and 1.4 (`workflow.tasks`), and 1.5 and 1.6
 (`workflow.specification.tasks`).
 """
 
@@ -12,18 +12,23 @@ from armillary.files import read_json
 from armillary.tasks.formats.listing import MOST_FILE_BYTES, MOST_TASKS, Entry, graph_of, number, size
 from armillary.tasks.graph import Graph
 
-VERSIONS = ("1.3", "1.4", "1.5")
+VERSIONS = ("1.3", "1.4", "1.5", "1.6")
+#: What `type` says of most tasks, which tells nothing about their program.
+PLAIN_TYPES = ("compute", "auxiliary", "transfer")
 
 
 def from_wfformat(path: str | Path, *, max_tasks: int = MOST_TASKS) -> Graph:
-    """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores are `coreCount`, and data are the files with their sizes."""
+    """The graph of a WfFormat file: costs are `runtimeInSeconds`, cores are `coreCount`, and data are the files with their sizes.
+
+    The `kind` of a task is its `command.program`, or in older versions its `category`, or its `type` if that is not a general one.
+    """
     where = str(path)
     document = read_json(path, limit=MOST_FILE_BYTES)
     version = str(_get(document, "schemaVersion", str, where))
     if version not in VERSIONS:
         raise unknown("schema version", version, VERSIONS, where=where)
     workflow = _get(document, "workflow", dict, where)
-    if version == "1.5":
+    if version in ("1.5", "1.6"):
         return graph_of(_newer(workflow, where), str(document.get("name", "workflow")), max_tasks)
     return graph_of(_older(workflow, where), str(document.get("name", "workflow")), max_tasks)
 
@@ -115,4 +120,16 @@ def _older(workflow: Any, where: str) -> list[Entry]:
 
 def _timed(entry: Entry, table: Any, at: str) -> None:
     entry.seconds = number(table.get("runtimeInSeconds", table.get("runtime", 0.0)), f"{at}.runtimeInSeconds")
+    entry.kind = _kind(table, at)
     entry.cores = max(1, int(number(table.get("coreCount", table.get("cores", 1)) or 1, f"{at}.coreCount", 1e6)))
+
+
+def _kind(table: Any, at: str) -> str:
+    command = table.get("command")
+    program = _get(command, "program", object, f"{at}.command", "") if command is not None else ""
+    for key, found in (("command.program", program), ("category", table.get("category")), ("type", table.get("type"))):
+        if found is not None and not isinstance(found, str):
+            raise InputError(f"{key}: found {type(found).__name__}; expected str", where=at)
+        if found and not (key == "type" and found in PLAIN_TYPES):
+            return found
+    return ""

@@ -1,0 +1,1 @@
+"""Workflows that really run on this machine."""

@@ -1,0 +1,1 @@
+"""Configurations, what they cost in the analytic model, and questions about them."""

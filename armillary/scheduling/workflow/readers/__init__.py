@@ -1,0 +1,1 @@
+"""Readers of workflows, tables of costs and tables of measured configurations."""

@@ -1,0 +1,1 @@
+"""What leaves: job scripts and resources for workflow systems."""
