@@ -571,12 +571,18 @@ def read_jobs(path: str | Path, *, machine_nodes: int = 0, zone: str = "UTC") ->
     if b"\0" in raw:
         raise InputError(f"found no text; expected {kinds}", where=one_line(str(path), 200))
     first = raw.decode("utf-8", "replace").removeprefix("\ufeff").lstrip().split("\n", 1)[0]
-    if first.startswith("JobId="):
-        return read_jobcomp(path, machine_nodes=machine_nodes, zone=zone)
-    if "|" in first and not first.startswith(";"):
-        return read_sacct(path, machine_nodes=machine_nodes, zone=zone)
-    if first.startswith(";") or _is_number(first.split()[0] if first.split() else ""):
-        return read_swf(path).jobs(machine_nodes=machine_nodes)
+    try:
+        if first.startswith("JobId="):
+            return read_jobcomp(path, machine_nodes=machine_nodes, zone=zone)
+        if "|" in first and not first.startswith(";"):
+            return read_sacct(path, machine_nodes=machine_nodes, zone=zone)
+        if first.startswith(";") or _is_number(first.split()[0] if first.split() else ""):
+            return read_swf(path).jobs(machine_nodes=machine_nodes)
+    except InputError as error:
+        # Jobs that were made from a file know their numbers only.
+        if not (error.where or "").startswith("job "):
+            raise
+        raise InputError(error.message, where=f"{one_line(str(path), 200)}: {error.where}") from None
     raise InputError(f'found "{one_line(first, 60)}"; expected {kinds}', where=f"{one_line(str(path), 200)}:1")
 
 

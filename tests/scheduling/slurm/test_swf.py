@@ -179,6 +179,7 @@ def test_jobcomp_is_cut_at_the_next_known_key(tmp_path: Path) -> None:
     [
         (SACCT.replace("|4|", "|four|"), 'NNodes: found "four"'),
         (SACCT.replace("2026-01-31T13:05:00|02", "2026-01-31T12:01:00|02"), "sacct.txt:2: found End before Start"),
+        (SACCT.replace("|4|", "|99999999|"), r"sacct.txt: job \d+: found the size 1e\+08"),
         (SACCT.replace("12:05:00", "25:05:00"), 'Start: found "2026-01-31T25:05:00"'),
         (SACCT.replace("02:00:00|4", "soon|4"), 'Timelimit: found "soon"'),
         (SACCT.replace("|COMPLETED\n", "|COMPLETED|more\n", 1), "sacct.txt:2: found 12 cells; expected 11"),
