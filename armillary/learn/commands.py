@@ -58,8 +58,10 @@ def learn_list(as_json: AsJson = False) -> None:
             continue
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in one["metrics"].items()) or "no metrics"
         cases = f"{len(one['trained_on'])} case{'s' if len(one['trained_on']) != 1 else ''}"
-        name = one_line(one["technique"] or Path(one["file"]).stem, 60)
-        typer.echo(f"{name:<36} {one['where']:<8} {one['kind']:<16} {one['bytes']:>9,} bytes  {cases}, {one['steps']:,} steps; {metrics}")
+        stem, home = Path(one["file"]).stem, one["technique"].rpartition("/")[0]
+        # A technique may come with several models, whose files have names.
+        name = one_line(one["technique"] if one["technique"] and one["where"] == "cache" else f"{home}/{stem}".strip("/"), 60)
+        typer.echo(f"{name:<44} {one['where']:<8} {one['kind']:<16} {one['bytes']:>9,} bytes  {cases}, {one['steps']:,} steps; {metrics}")
 
 
 @learn_app.command("forget")

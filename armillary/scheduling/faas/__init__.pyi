@@ -1,0 +1,10 @@
+from .drawn import Population as Population
+from .drawn import drawn as drawn
+from .drawn import population as population
+from .drawn import shuffled as shuffled
+from .drawn import streamed as streamed
+from .invocations import Invocations as Invocations
+from .pods import Played as Played
+from .pods import play as play
+from .pods import shadow_gaps as shadow_gaps
+from .traces import read_invocations as read_invocations

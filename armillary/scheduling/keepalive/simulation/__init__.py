@@ -1,0 +1,1 @@
+"""How policies decide and how their decisions are played out."""

@@ -1,0 +1,1 @@
+"""What a running platform needs: a controller, and the settings of Knative, OpenFaaS and OpenWhisk."""
