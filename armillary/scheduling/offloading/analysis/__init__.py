@@ -1,0 +1,1 @@
+"""What each part brings, and the size at which the GPU begins to pay."""

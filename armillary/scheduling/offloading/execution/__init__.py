@@ -1,0 +1,1 @@
+"""Backends that really run on this machine."""

@@ -1,0 +1,1 @@
+"""Request logs and Prometheus' answers."""

@@ -1,0 +1,1 @@
+"""What a platform takes: annotated Knative manifests, and lines that a CI prints."""
