@@ -2,8 +2,9 @@
 
 python benchmarks/gpu/offloading.py [--rounds 5] [--largest 6000] [--keys 8000] prints, for products of matrices and for attention of
 growing size, the mean latency, the share of GPU pods and the cost of every technique, as medians of rounds, and Gaia's gain over the CPU,
-with one JSON object at the end. These are the cases real-cuda-matmul and real-cuda-attention of the arena: 30 sizes, three times over, one request
-after another, and one real second counts as 100 s of the platform. Needs PyTorch with CUDA; without Numba the platform is plain Python.
+with one JSON object at the end. These are the cases real-cuda-matmul and real-cuda-attention of the arena: 30 sizes, three times over, one
+request after another, and one real second counts as 100 s of the platform. Needs PyTorch with CUDA; without Numba the platform is plain
+Python.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from armillary.scheduling.offloading.gpu_only import GpuOnly
 from armillary.scheduling.offloading.one_shot import OneShot
 from armillary.scheduling.offloading.runtime.controller import Mode
 
-TECHNIQUES = {"cpu-only": CpuOnly, "gpu-only": GpuOnly, "one-shot": OneShot, "bandit": Bandit, "gaia": Gaia}
+TECHNIQUES: dict[str, Any] = {"cpu-only": CpuOnly, "gpu-only": GpuOnly, "one-shot": OneShot, "bandit": Bandit, "gaia": Gaia}
 STEPS, SWEEPS, STRETCH = 30, 3, 100.0
 
 
