@@ -1,0 +1,1 @@
+"""What each part brings, and what a fidelity threshold asks for."""

@@ -1,0 +1,1 @@
+"""Circuits: gates in order, the built-in families, and how qubits are cut into blocks."""

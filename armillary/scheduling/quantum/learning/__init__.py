@@ -1,0 +1,1 @@
+"""How the policy of `ppo` is trained."""

@@ -1,0 +1,1 @@
+"""Quantum processors and the entanglement links between them."""

@@ -1,0 +1,1 @@
+"""What a scheduler knows and decides before anything runs: estimates, placements, plans."""

@@ -1,0 +1,1 @@
+"""OpenQASM, batches of jobs and links from files."""
