@@ -20,10 +20,10 @@ pytest.importorskip("torch")
 pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
 
+from armillary.listening import bounded_connection  # noqa: E402
 from armillary.llm.tiny.transformer import Tiny  # noqa: E402
 from armillary.serving.deployment.checking.client import Client  # noqa: E402
 from armillary.serving.deployment.endpoint.batcher import MOST_FAILURES, Batcher  # noqa: E402
-from armillary.serving.deployment.endpoint.connections import connection  # noqa: E402
 from armillary.serving.deployment.endpoint.endpoint import Endpoint  # noqa: E402
 from armillary.serving.deployment.endpoint.guard import Limits  # noqa: E402
 
@@ -39,7 +39,8 @@ def served(batcher: Batcher, limits: Limits = SHORT, **how) -> Iterator[str]:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         config = uvicorn.Config(
-            endpoint.app(), http=connection(limits), lifespan="off", log_level="warning", ws="none", log_config=None, timeout_keep_alive=1
+            endpoint.app(), http=bounded_connection(limits.connections, limits.headers_s), lifespan="off", log_level="warning", ws="none",
+            log_config=None, timeout_keep_alive=1,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from armillary import extras
 from armillary.errors import InputError, one_line
 from armillary.files import read_text
+from armillary.listening import bounded_connection, listen
 
 if TYPE_CHECKING:
     from armillary.llm.tiny.transformer import Tiny
@@ -85,10 +86,9 @@ def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
     import uvicorn
 
     from .batcher import Batcher
-    from .connections import connection
     from .endpoint import Endpoint
 
-    with _listening(what.host, what.port) as listener:
+    with listen(what.host, what.port) as listener:
         model = what.load()
         batcher = Batcher(model, max_seqs=what.max_seqs, blocks=what.blocks, most=what.most)
         batcher.start()
@@ -98,7 +98,7 @@ def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
         endpoint = Endpoint(batcher, name, api_key=what.api_key, hosts=hosts)
         settings = uvicorn.Config(
             endpoint.app(), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=what.drain_s, ws="none",
-            server_header=False, http=connection(endpoint.limits), proxy_headers=False,
+            server_header=False, http=bounded_connection(endpoint.limits.connections, endpoint.limits.headers_s), proxy_headers=False,
         )  # fmt: skip
         port = listener.getsockname()[1]
         shown = f"[{what.host}]" if ":" in what.host else what.host
@@ -123,19 +123,6 @@ async def _until_told(server: Any, endpoint: Any, listener: socket.socket, ready
     if server.started:
         ready()
     await running
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as problem:
-        raise InputError(f"cannot listen on {host} port {port}: {one_line(str(problem), 100)}") from None
-    with listener:
-        yield listener
 
 
 @contextlib.contextmanager

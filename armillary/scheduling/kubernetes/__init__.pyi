@@ -1,0 +1,10 @@
+from .configuration import extender_config as extender_config
+from .objects import Node as Node
+from .objects import Pod as Pod
+from .objects import quantity as quantity
+from .protocol import Extender as Extender
+from .protocol import Judged as Judged
+from .protocol import whole_scores as whole_scores
+from .server import ExtenderServer as ExtenderServer
+from .server import Limits as Limits
+from .server import serve as serve
