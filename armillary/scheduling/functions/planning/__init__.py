@@ -1,0 +1,1 @@
+"""How a size, a node type and a node are chosen for a call."""

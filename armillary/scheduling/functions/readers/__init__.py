@@ -1,0 +1,1 @@
+"""Users' files: functions with their nodes, and traces with deadlines."""

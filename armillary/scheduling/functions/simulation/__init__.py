@@ -1,0 +1,1 @@
+"""The judge: calls, pods and nodes played out event by event."""
