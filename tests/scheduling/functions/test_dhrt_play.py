@@ -376,7 +376,7 @@ def test_the_telling_figures_of_the_arena():
 def test_cases_have_the_kinds_that_claims_name(scale):
     arena = catalogue.arena("scheduling/functions")
     kinds = [next(iter(case.kinds)) for case in arena.built_in(scale)]
-    assert kinds == ["load", "load", "load", "cpu-bound", "misfit"] * (4 if scale == "small" else 1)
+    assert kinds == ["load", "load", "load", "cpu-bound", "misfit"] * (8 if scale == "small" else 1)
 
 
 def test_a_queue_on_one_node_ends_as_in_simpy():
