@@ -18,7 +18,6 @@ from armillary.scheduling.quantum.circuits.partition import cut, cut_blocks
 from armillary.scheduling.quantum.readers.standard_gates import DEFINITIONS
 
 HEAD = 'OPENQASM 2.0;\ninclude "qelib1.inc";\n'
-FILES = Path("/work/shared/data/qasm")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +65,9 @@ def test_expanded_gates_do_what_qiskits_do(gate: str) -> None:
     assert theirs.equiv(Operator(qasm2.loads(ours.text(), custom_instructions=qasm2.LEGACY_CUSTOM_INSTRUCTIONS)))
 
 
-@pytest.mark.skipif(not FILES.is_dir(), reason="the files of QASMBench are not here")
-def test_files_of_qasmbench_have_qiskits_counts() -> None:
+def test_files_of_qasmbench_have_qiskits_counts(shared_data: Path) -> None:
     pytest.importorskip("qiskit")
-    files = sorted(FILES.glob("*.qasm"))
+    files = sorted((shared_data / "qasm").glob("*.qasm"))
     for file in files:
         assert _facts(read_qasm(file.read_text(), file.name)) == _qiskits(file.read_text()), file.name
     assert files
