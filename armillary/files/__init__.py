@@ -30,6 +30,7 @@ A bad file ends in one line, such as
 | a table that does not fit memory | `for part in scan_table(path, columns): …` |
 | which of several layouts a table has | `column_names(path)` |
 | a JSON document | `read_json(path, limit=)`; text that is already there, `parse_json(text, where)` |
+| YAML documents without tags (needs PyYAML) | `read_yaml(path, limit=)`; text that is already there, `parse_yaml(text, where)` |
 | JSON objects with lists inside, one per line | `for line, row in read_json_lines(path): …` |
 | lines of text in a format of one's own | `for number, line in read_lines(path): …` |
 | whole text or bytes | `read_text(path, limit=)`, `read_bytes(path, limit=)` |

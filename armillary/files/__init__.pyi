@@ -21,3 +21,5 @@ from .tables import Table as Table
 from .tables import column_names as column_names
 from .tables import read_table as read_table
 from .tables import scan_table as scan_table
+from .yaml_documents import parse_yaml as parse_yaml
+from .yaml_documents import read_yaml as read_yaml
