@@ -133,6 +133,13 @@ def advance(s, now):  # type: ignore[no-untyped-def]
 
 
 @loop
+def set_rate(s, now, rate):  # type: ignore[no-untyped-def]
+    """Changes the rate that the jobs share from `now` on, which is at or before the next departure."""
+    advance(s, now)
+    s.state[0] = rate
+
+
+@loop
 def join(s, now, work, job):  # type: ignore[no-untyped-def]
     """Job number `job` arrives with `work` to do; returns false if there is no room. O(log n)."""
     advance(s, now)
