@@ -35,12 +35,18 @@ class AttentionBlock(nn.Module):
         self.ffn1 = nn.Linear(d, ffn)
         self.ffn2 = nn.Linear(ffn, d)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """[batch, tokens, d]; `bias` is added to the logits, [batch or 1, heads or 1, tokens or 1, tokens]."""
+    def forward(self, x: Tensor, bias: Tensor | None, token: int | None = None) -> Tensor:
+        """[batch, tokens, d]; `bias` is added to the logits, [batch or 1, heads or 1, tokens or 1, tokens].
+
+        token: the only token that is wanted, [batch, 1, d]; the others are then only attended to.
+        """
         batch, tokens, d = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if token is not None:
+            x, q = x[:, token : token + 1], q[:, :, token : token + 1]
+            bias = bias[:, :, token : token + 1] if bias is not None and bias.shape[2] > 1 else bias
         found = fn.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        x = x + self.out(found.transpose(1, 2).reshape(batch, tokens, d))
+        x = x + self.out(found.transpose(1, 2).reshape(batch, -1, d))
         made: Tensor = x + self.ffn2(fn.gelu(self.ffn1(self.norm2(x))))
         return made
 
@@ -71,8 +77,10 @@ class TypedAttention(Block[TypedAttentionConfig]):
         if config.outputs:
             self.head = Mlp(MlpConfig(inputs=config.d, hidden=config.head, outputs=config.outputs))
 
-    def tokens(self, x: Tensor, types: Tensor | None = None, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
-        """The tokens after all blocks, [batch, tokens, d].
+    def tokens(
+        self, x: Tensor, types: Tensor | None = None, mask: Tensor | None = None, edges: Tensor | None = None, only: int | None = None
+    ) -> Tensor:
+        """The tokens after all blocks, [batch, tokens, d]; with `only`, that token alone, [batch, 1, d].
 
         edges: with `pair_bias="edges"`, the kind of edge from token i to token j, [batch, tokens, tokens], from 0; −1 is no edge.
         """
@@ -83,7 +91,7 @@ class TypedAttention(Block[TypedAttentionConfig]):
         x = self.embed(torch.where(real[..., None], x, 0.0)) + self.type_embedding[types]
         padding = torch.zeros(batch, 1, 1, n, device=x.device).masked_fill(~open_mask(real)[:, None, None, :], float("-inf"))
         for i, block in enumerate(self.blocks):
-            x = block(x, padding + self._pair_bias(i, types, edges))
+            x = block(x, padding + self._pair_bias(i, types, edges), only if i == len(self.blocks) - 1 else None)
         return x
 
     def _pair_bias(self, layer: int, types: Tensor, edges: Tensor | None) -> Tensor | float:
@@ -98,10 +106,10 @@ class TypedAttention(Block[TypedAttentionConfig]):
         self, x: Tensor, types: Tensor | None = None, mask: Tensor | None = None, edges: Tensor | None = None, token: int = 0
     ) -> Tensor:
         """The read-out, [batch, d]: the chosen token, the mean over real tokens, or attention pooling; 0 for a set without tokens."""
-        found = self.tokens(x, types, mask, edges)
-        real = torch.ones(found.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
+        found = self.tokens(x, types, mask, edges, token if self.config.readout == "token" else None)
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask.bool()
         if self.config.readout == "token":
-            read = found[:, token]
+            read = found[:, 0 if len(self.blocks) else token]
         elif self.config.readout == "mean":
             read = torch.where(real[..., None], found, 0.0).sum(1) / real.sum(1, keepdim=True).clamp(min=1)
         else:

@@ -33,6 +33,7 @@ from .kinds import (
     TypedAttentionConfig,
     XlstmConfig,
 )
+from .products import product
 
 Array = np.ndarray[Any, Any]
 Compiled = tuple[Array, Array, int]
@@ -75,7 +76,7 @@ def _activate(x: Array, activation: str) -> Array:
 
 
 def _linear(x: Array, arrays: Mapping[str, Array], name: str) -> Array:
-    found: Array = x @ arrays[f"{name}.weight"].T + arrays[f"{name}.bias"]
+    found: Array = product(x, arrays[f"{name}.weight"].T) + arrays[f"{name}.bias"]
     return found
 
 
@@ -95,8 +96,8 @@ def _attend(q: Array, k: Array, v: Array, heads: int, bias: Array | float) -> Ar
     """Attention from [batch, n, d] to [batch, m, d]; the bias is added to the logits [batch, heads, n, m]."""
     batch, n, d = q.shape
     q, k, v = (a.reshape(batch, -1, heads, d // heads).transpose(0, 2, 1, 3) for a in (q, k, v))
-    logits = q @ k.transpose(0, 1, 3, 2) / np.float32(math.sqrt(d // heads)) + bias
-    return (_softmax(logits) @ v).transpose(0, 2, 1, 3).reshape(batch, n, d)
+    logits = product(q, k.transpose(0, 1, 3, 2)) / np.float32(math.sqrt(d // heads)) + bias
+    return product(_softmax(logits), v).transpose(0, 2, 1, 3).reshape(batch, n, d)
 
 
 def _closed(real: Array) -> Array:
@@ -283,7 +284,7 @@ class FrozenCrossDeep:
         x = np.asarray(x, np.float32)
         crossed = x
         for i in range(self.config.cross):
-            crossed = x * (crossed @ self._matrix(i).T + self.arrays[f"cross.{i}.bias"]) + crossed
+            crossed = x * (product(crossed, self._matrix(i).T) + self.arrays[f"cross.{i}.bias"]) + crossed
         if not self.config.deep:
             return _linear(crossed, self.arrays, "head")
         deep = x
@@ -294,7 +295,7 @@ class FrozenCrossDeep:
     def _matrix(self, i: int) -> Array:
         if not self.config.rank:
             return self.arrays[f"cross.{i}.weight"]
-        found: Array = self.arrays[f"cross.{i}.u"] @ self.arrays[f"cross.{i}.v"].T
+        found: Array = product(self.arrays[f"cross.{i}.u"], self.arrays[f"cross.{i}.v"].T)
         return found
 
     @property
@@ -341,16 +342,17 @@ class FrozenDualTower:
         if self.config.interaction != "bilinear":
             dots: Array = (e * p).sum(-1)
             return dots
-        found: Array = ((e @ self.arrays["matrix"]) * p).sum(-1) + e @ self.arrays["u"] + p @ self.arrays["w"] + self.arrays["bias"]
+        a = self.arrays
+        found: Array = (product(e, a["matrix"]) * p).sum(-1) + product(e, a["u"]) + product(p, a["w"]) + a["bias"]
         return found
 
     def scores(self, left: Array, right: Array) -> Array:
         """The scores of all pairs of encoded rows, [n left, n right]; besides the result, only arrays of one side's size are made."""
         if self.config.interaction != "bilinear":
-            return np.matmul(left, right.T)
-        out = np.matmul(left @ self.arrays["matrix"], right.T)
-        out += (left @ self.arrays["u"])[:, None]
-        out += (right @ self.arrays["w"] + self.arrays["bias"])[None, :]
+            return product(left, right.T)
+        out = product(product(left, self.arrays["matrix"]), right.T)
+        out += product(left, self.arrays["u"])[:, None]
+        out += (product(right, self.arrays["w"]) + self.arrays["bias"])[None, :]
         return out
 
 
@@ -375,8 +377,8 @@ class FrozenLstm:
 
     def _step(self, layer: int, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         a = self.arrays
-        given = x @ a[f"encoder.weight_ih_l{layer}"].T + a[f"encoder.bias_ih_l{layer}"]
-        back = h @ a[f"encoder.weight_hh_l{layer}"].T + a[f"encoder.bias_hh_l{layer}"]
+        given = product(x, a[f"encoder.weight_ih_l{layer}"].T) + a[f"encoder.bias_ih_l{layer}"]
+        back = product(h, a[f"encoder.weight_hh_l{layer}"].T) + a[f"encoder.bias_hh_l{layer}"]
         if self.config.kind == "gru":
             return _gru(given, back, h), c
         i, f, g, o = np.split(given + back, 4, -1)
@@ -429,8 +431,8 @@ class FrozenGruDecay:
         h = np.zeros((len(x), self.config.hidden), np.float32)
         for t in range(x.shape[1]):
             h = h * np.exp(-np.maximum(a["decay_weight"] * gaps[:, t, None] + a["decay_bias"], 0))
-            given = x[:, t] @ a["encoder.weight_ih"].T + a["encoder.bias_ih"]
-            h = _gru(given, h @ a["encoder.weight_hh"].T + a["encoder.bias_hh"], h)
+            given = product(x[:, t], a["encoder.weight_ih"].T) + a["encoder.bias_ih"]
+            h = _gru(given, product(h, a["encoder.weight_hh"].T) + a["encoder.bias_hh"], h)
         return _linear(h, a, "head")
 
 
@@ -453,9 +455,12 @@ class FrozenXlstm:
         a, heads = self.arrays, self.config.heads
         h = c = n = np.zeros((len(x), self.config.hidden), np.float32)
         m = np.full_like(h, -np.inf)
+        # [heads, from, gate and to].
+        recurrent = a["recurrent"].transpose(1, 3, 0, 2).reshape(heads, self.config.hidden // heads, -1)
         for t in range(x.shape[1]):
-            back = np.einsum("bhj,ghij->bghi", h.reshape(len(h), heads, -1), a["recurrent"]).reshape(len(h), -1)
-            z, log_i, f, o = np.split(x[:, t] @ a["weight"].T + a["bias"] + back, 4, -1)
+            back = product(h.reshape(len(h), heads, -1).transpose(1, 0, 2), recurrent).reshape(heads, len(h), 4, -1)
+            back = back.transpose(1, 2, 0, 3).reshape(len(h), -1)
+            z, log_i, f, o = np.split(product(x[:, t], a["weight"].T) + a["bias"] + back, 4, -1)
             log_f = self._log_forget(f)
             new = np.maximum(log_f + m, log_i)
             i, kept = np.exp(log_i - new), np.exp(log_f + m - new)
@@ -469,17 +474,17 @@ class FrozenXlstm:
         m = np.full((len(x), heads), -np.inf, np.float32)
         h = np.zeros((len(x), self.config.hidden), np.float32)
         for t in range(x.shape[1]):
-            q, k, v = (part.reshape(len(x), heads, per) for part in np.split(x[:, t] @ a["qkv"].T, 3, -1))
+            q, k, v = (part.reshape(len(x), heads, per) for part in np.split(product(x[:, t], a["qkv"].T), 3, -1))
             k = k / np.float32(math.sqrt(per))
-            log_i, f = np.split(x[:, t] @ a["gates"].T + a["gate_bias"], 2, -1)
+            log_i, f = np.split(product(x[:, t], a["gates"].T) + a["gate_bias"], 2, -1)
             log_f = self._log_forget(f)
             new = np.maximum(log_f + m, log_i)
             i, kept = np.exp(log_i - new)[..., None], np.exp(log_f + m - new)[..., None]
             memory = kept[..., None] * memory + i[..., None] * v[..., :, None] * k[..., None, :]
             n, m = kept * n + i * k, new
             under = np.maximum(np.abs((n * q).sum(-1)), np.exp(-m))
-            read = (memory @ q[..., None])[..., 0] / under[..., None]
-            h = _sigmoid(x[:, t] @ a["output"].T) * read.reshape(len(x), -1)
+            read = product(memory, q[..., None])[..., 0] / under[..., None]
+            h = _sigmoid(product(x[:, t], a["output"].T)) * read.reshape(len(x), -1)
         return h
 
 
@@ -527,7 +532,7 @@ class FrozenTypedAttention:
         elif self.config.readout == "mean":
             read = np.where(real[..., None], found, np.float32(0)).sum(1) / np.maximum(real.sum(1, keepdims=True), 1)
         else:
-            logits = found @ self.arrays["query"] / np.float32(math.sqrt(self.config.d)) + _closed(real)[:, 0, 0]
+            logits = product(found, self.arrays["query"]) / np.float32(math.sqrt(self.config.d)) + _closed(real)[:, 0, 0]
             read = (_softmax(logits)[..., None] * found).sum(1)
         return np.where(real.any(1, keepdims=True), read, np.float32(0)).astype(np.float32, copy=False)
 
@@ -592,8 +597,10 @@ class FrozenCnn:
             padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
             step = 2 if strided else 1
             windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::step, ::step]
-            x = np.einsum("bchwij,ocij->bohw", windows, self.arrays[f"encoder.{i}.weight"], optimize=True)
-            x = np.maximum(x + self.arrays[f"encoder.{i}.bias"][None, :, None, None], 0)
+            weight = self.arrays[f"encoder.{i}.weight"]
+            patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x), *windows.shape[2:4], -1)
+            x = product(patches, weight.reshape(len(weight), -1).T) + self.arrays[f"encoder.{i}.bias"]
+            x = np.maximum(x, 0).transpose(0, 3, 1, 2)
             if not strided:
                 h, w = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
                 x = x[:, :, :h, :w].reshape(*x.shape[:2], h // 2, 2, w // 2, 2).max((3, 5))
