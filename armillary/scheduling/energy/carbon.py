@@ -1,14 +1,5 @@
 """Carbon of electricity over time, and the power that an idle container draws.
 
-```python
-from armillary.scheduling.energy import Carbon, idle_watts, read_carbon
-
-grid = read_carbon("DE_2024_hourly.csv")             # Electricity Maps' export, or a table with time and g_per_kwh
-grid.at(1704070800.0)                                # g/kWh at that moment
-grid.grams(watts=40.0, start_s=1704070800.0, stop_s=1704074400.0)
-idle_watts(vcpu=0.3, memory_gb=0.125)                # at the meter
-```
-
 The power of whole nodes, and the carbon intensity and place of a site, stand in cluster files (`armillary.cluster`); `Carbon.of` takes a
 site's intensity from there.
 """

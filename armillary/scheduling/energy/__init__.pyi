@@ -1,0 +1,11 @@
+from .carbon import GRIDS as GRIDS
+from .carbon import JOULES_PER_KWH as JOULES_PER_KWH
+from .carbon import Carbon as Carbon
+from .carbon import grid as grid
+from .carbon import idle_watts as idle_watts
+from .carbon import read_carbon as read_carbon
+from .sun import WEATHERS as WEATHERS
+from .sun import Panels as Panels
+from .sun import clear_sky as clear_sky
+from .sun import clearness as clearness
+from .sun import zenith as zenith
