@@ -1,0 +1,1 @@
+"""Who holds which hyper-threads, and how a place is chosen."""

@@ -1,0 +1,1 @@
+"""Playing a placement: loads that change, requests that wait."""
