@@ -775,3 +775,52 @@ def _clusters(folder: Path) -> Mutate:
         repr(found.summary() if hasattr(found, "summary") else found)
 
     return mutate
+
+
+@decoder("green/files")
+def _green(folder: Path) -> Mutate:
+    from armillary.cluster import preset
+    from armillary.scheduling.energy import Carbon
+    from armillary.scheduling.green import GreenWork, K8sMost, Nodes, Sunshine, built_in, play, read_pods, read_sun, read_vector
+    from armillary.scheduling.green.problem.sunshine import length
+    from armillary.scheduling.green.readers.sun import resampled
+    from armillary.scheduling.green.workload import slots_of
+
+    pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}
+    vector = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"node": "a"}, "value": [0, "1.5"]}]}}
+    sound = {
+        "task_events.csv": "".join(f"{600 + 60 * t}000000,,1,{i},,{k},u,0,9,0.25,0.5,0,0\n" for i in range(3) for t, k in ((0, 0), (1, 1), (9, 4))),
+        "instance_usage.csv": "start_time,end_time,collection_id,instance_index,average_usage.cpus,assigned_memory\n300000000,600000000,1,0,0.1,0.1\n",
+        "pods.csv": "submit_s,duration_s,cpu,memory_gb,usage,tier,deadline_s\n0,600,1,1,0.5,batch,9000\n60,900,2,2,3,mid,1200\n",
+        "pods.json": json.dumps({"items": [pod, pod]}),
+        "pods.yaml": f"items:\n- {json.dumps(pod)}\n",
+        "nsrdb.csv": "Latitude,Longitude,Time Zone\n40,-105,-7\nYear,Month,Day,Hour,Minute,GHI\n2020,6,1,11,0,700\n2020,6,1,12,0,800\n",
+        "pvgis.csv": "Latitude (decimal degrees):\t45\n\ntime,G(i),T2m\n20160101:1010,400.0,5.0\n20160101:1110,450.5,6.0\n\nend\n",
+        "vector.json": json.dumps(vector),
+    }  # fmt: skip
+    nodes = Nodes.of(preset("k8s-20"))
+    # The loop is compiled here, because compiling takes longer than one file may.
+    warm = built_in(np.random.default_rng(0), nodes, many=5, days=0.1, latitude=0.0, weather="clear", dark=True)
+    play(warm, K8sMost().policy(warm))
+
+    def used(path: Path) -> object:
+        if path.name == "vector.json":
+            return read_vector(path)
+        if path.name in ("nsrdb.csv", "pvgis.csv"):
+            sun = read_sun(path)
+            return resampled(sun, sun.times_s[:1] + 60.0 * np.arange(100), (sun.latitude or 0.0, sun.longitude or 0.0), str(path))
+        pods = read_pods(path)
+        slots = slots_of(pods)
+        if slots > 20_000 or len(pods.usage) > 1_000_000:
+            return pods
+        dark = np.zeros(length(slots))
+        work = GreenWork(nodes, pods, Sunshine(dark, dark), Carbon.flat(0.0))
+        return play(work, K8sMost().policy(work)).metrics()
+
+    def mutate(rng: random.Random) -> Act:
+        name = rng.choice(sorted(sound))
+        path = folder / name
+        path.write_bytes(damaged_bytes(sound[name].encode(), rng))
+        return lambda: used(path)
+
+    return mutate

@@ -1,0 +1,1 @@
+"""What each part brings, and what green means beyond the sun."""

@@ -1,0 +1,1 @@
+"""What is scheduled: nodes with their power, pods with their usage, and the sun over the site."""

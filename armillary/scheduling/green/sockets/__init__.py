@@ -1,0 +1,1 @@
+"""GreenK8s on a real cluster: the scheduler extender, manifests, and measurements from Prometheus."""
