@@ -1,0 +1,1 @@
+"""What each part brings, and the smallest allocation that is safe."""

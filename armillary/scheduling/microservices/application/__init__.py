@@ -1,0 +1,1 @@
+"""What is managed: services, and requests that call them."""

@@ -1,0 +1,1 @@
+"""How techniques decide, second by second."""

@@ -1,0 +1,1 @@
+"""Applications and traces from files."""

@@ -1,0 +1,1 @@
+"""Requests, one by one, through services with threads and quotas."""
