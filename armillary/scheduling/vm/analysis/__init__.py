@@ -1,0 +1,1 @@
+"""What each part brings, and why one host is preferred to another."""

@@ -1,0 +1,1 @@
+"""The data, the networks and the training of what predicts quality of service."""

@@ -1,0 +1,1 @@
+"""Tables of metrics and Azure's public VM traces."""

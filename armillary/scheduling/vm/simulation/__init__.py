@@ -1,0 +1,1 @@
+"""Packing, quality of service and rounds of migration."""

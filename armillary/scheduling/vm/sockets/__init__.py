@@ -1,0 +1,1 @@
+"""TRACE behind the schedulers of Kubernetes and OpenStack."""
