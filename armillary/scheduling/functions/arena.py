@@ -7,31 +7,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.arena import Arena, Artifact, Case, Constant, InputError, Metric, Outcome, Result, parameter
+from armillary.arena import Arena, Artifact, Case, Constant, InputError, Metric, NotForThisCase, Outcome, Result, parameter
 from armillary.wording import listed
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from .execution.here import HereWork
     from .readers.documents import Read
     from .simulation.play import Played
     from .workload import FunctionsWork
+
+_PLAYED = frozenset({"simulated"})
 
 functions = Arena(
     "scheduling/functions",
     question="My functions have deadlines and my nodes are not alike: how many vCPUs does each call get, and where?",
     metrics=[
-        Metric("deadline_missed", scale="ratio", doc="share of the calls that ended after their deadlines"),
-        Metric("deadline_met", better="higher", scale="difference", doc="share of the calls that ended in time"),
-        Metric("core_s_allocated", unit="core·s", doc="vCPUs times seconds, from start to end of each run"),
-        Metric("memory_gb_s_allocated", unit="GB·s", doc="memory of pods, idle ones too"),
-        Metric("core_s_per_met", unit="core·s", doc="core-seconds allocated per call in time"),
-        Metric("efficiency", better="higher", scale="difference", doc="CPU seconds that the work takes over core-seconds allocated"),
-        Metric("cost", kind="modelled", doc="core-hours at the price of their nodes; a standard one is 1"),
-        Metric("promise_error", scale="difference", doc="mean of |promised − delivered|/delivered time to the end; promised at the start"),
-        Metric("calls_to_converge", unbounded=True, doc="median over functions of the executions until size and memory stay right"),
-        Metric("latency_p95", unit="s", doc="95th percentile of the time from arrival to end"),
-        Metric("killed", doc="runs that were killed for memory and tried again"),
+        Metric("deadline_missed", kind="by case", scale="ratio", doc="share of the calls that ended after their deadlines"),
+        Metric("deadline_met", kind="by case", better="higher", scale="difference", doc="share of the calls that ended in time"),
+        Metric("core_s_allocated", kind="by case", unit="core·s", doc="vCPUs times seconds, from start to end of each run"),
+        Metric("memory_gb_s_allocated", on=_PLAYED, unit="GB·s", doc="memory of pods, idle ones too"),
+        Metric("core_s_per_met", kind="by case", unit="core·s", doc="core-seconds allocated per call in time"),
+        Metric(
+            "efficiency", kind="by case", better="higher", scale="difference",
+            doc="CPU seconds that the work takes over core-seconds allocated",
+        ),
+        Metric("cost", kind="modelled", on=_PLAYED, doc="core-hours at the price of their nodes; a standard one is 1"),
+        Metric(
+            "promise_error", on=_PLAYED, scale="difference",
+            doc="mean of |promised − delivered|/delivered time to the end; promised at the start",
+        ),
+        Metric(
+            "calls_to_converge", on=_PLAYED, unbounded=True, doc="median over functions of the executions until size and memory stay right"
+        ),
+        Metric("latency_p95", kind="by case", unit="s", doc="95th percentile of the time from arrival to end"),
+        Metric("killed", on=_PLAYED, doc="runs that were killed for memory and tried again"),
     ],
     techniques={
         "fixed-least-loaded": ".fixed_least_loaded:FixedLeastLoaded",
@@ -70,11 +81,15 @@ SIZES = {"tiny": (1_500, 1), "small": (20_000, 1), "large": (2_000_000, 20)}
 LOADS = (0.4, 0.7, 0.95)
 #: Each case is drawn so many times, because one draw of owners' misjudgements is one platform's luck; `compare` shows the first.
 DRAWS = {"tiny": 1, "small": 8, "large": 8}
+#: Calls that really run on this machine, and their load.
+HERE_CALLS, HERE_LOAD = 60, 0.6
 
 
 @functions.cases
 def cases(scale: str) -> Iterator[Case]:
-    """Twelve functions at three loads, only CPU-bound ones, and a misfit in which times go in steps and inputs come in two sizes."""
+    """Twelve functions at three loads, only CPU-bound ones, a misfit in which times go in steps and inputs come in two sizes, and four that
+    really run on this machine.
+    """
     from .problem.functions import CPU_BOUND, PROFILES
 
     calls, times = SIZES[scale]
@@ -83,7 +98,9 @@ def cases(scale: str) -> Iterator[Case]:
         for kind, load, names in works:
             facts = {"load": load, "functions": list(names), "calls": calls, "fleet": times, "misfit": kind == "misfit", "draw": draw}
             name = f"{kind}-{load:g}"
-            yield Case(name if draw == 1 else f"{name}-{draw}", _built_in, facts, frozenset({kind}))
+            yield Case(name if draw == 1 else f"{name}-{draw}", _built_in, facts, frozenset({kind, "simulated"}))
+    if scale != "tiny":
+        yield Case("here", _here, {"calls": HERE_CALLS, "load": HERE_LOAD}, frozenset({"measured"}))
 
 
 @dataclass(frozen=True)
@@ -147,7 +164,7 @@ def own_cases(loaded: Read, name: str, how: Reading) -> Iterator[Case]:
         "functions": len(loaded.profiles), "nodes": sum(loaded.fleet.counts), "calls": many,
         "load": how.load, "tight": how.tight, "loose": how.loose, "told": how.told, "drawn": drawn,
     }  # fmt: skip
-    yield Case(name, _own, facts, frozenset({"file"}))
+    yield Case(name, _own, facts, frozenset({"file", "simulated"}))
 
 
 @functions.example
@@ -192,12 +209,30 @@ def warm_up(technique: Any, case: Case) -> None:
 
 @functions.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Plays the case's calls under the technique's rules."""
+    """Plays the case's calls under the technique's rules, or really runs them."""
     from .simulation.play import play
+
+    if "measured" in case.kinds:
+        return _run_here(technique, case)
 
     played = play(case.workload, technique.policy(case.workload), technique.rng)
     artifacts = [Artifact.quantiles("latency", played.latency_s, "s"), Artifact.table("functions", by_function(played))]
     return Outcome(played.metrics(), artifacts)
+
+
+def _run_here(technique: Any, case: Case) -> Outcome:
+    from .execution.here import play
+    from .planning.policy import CHOSEN, LEARNED
+
+    policy = technique.policy(None)
+    if policy.size == CHOSEN and policy.knowledge != LEARNED:
+        raise NotForThisCase("it knows run times before a call has run, and nobody does here")
+    values, ran = play(technique, case.workload)
+    rows = [
+        {"function": one.name, "cores": one.vcpu, "wall_s": one.wall_s, "cpu_s": one.cpu_s, "end_s": one.end_s, "in_time": one.in_time}
+        for one in ran
+    ]
+    return Outcome(values, [Artifact.quantiles("latency", [one.end_s for one in ran], "s"), Artifact.table("calls", rows)])
 
 
 def by_function(played: Played) -> list[dict[str, Any]]:
@@ -271,6 +306,12 @@ def _built_in(case: Case, rng: np.random.Generator) -> FunctionsWork:
 
     p = case.parameters
     return built_in(rng, fleet(p["fleet"]), names=p["functions"], calls=p["calls"], load=p["load"], misfit=p["misfit"])
+
+
+def _here(case: Case, rng: np.random.Generator) -> HereWork:
+    from .execution.here import drawn
+
+    return drawn(rng, calls=case.parameters["calls"], load=case.parameters["load"])
 
 
 def _own(case: Case, rng: np.random.Generator) -> FunctionsWork:

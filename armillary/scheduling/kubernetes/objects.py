@@ -67,12 +67,14 @@ class Node:
     annotations: Mapping[str, str] = field(default_factory=dict)
     #: Whether more than the name is known.
     known: bool = False
+    #: `resourceVersion`, which changes with every change of the object.
+    version: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(document: object, where: str = "Node") -> Node:
         """The node in a JSON object; raises InputError if it is none."""
-        body = _object(document, where)
+        body = _object(document.whole(where) if isinstance(document, UnreadNode) else document, where)
         meta, status = _object(body.get("metadata", {}), f"{where}.metadata"), _object(body.get("status", {}), f"{where}.status")
         name = _text(meta.get("name", ""), f"{where}.metadata.name")
         if not name:
@@ -82,8 +84,30 @@ class Node:
         cpu, memory = (quantity(can[what], f"{at}.{what}") if what in can else math.inf for what in ("cpu", "memory"))
         return Node(
             name, cpu, memory, _texts(meta.get("labels"), f"{where}.metadata.labels"),
-            _texts(meta.get("annotations"), f"{where}.metadata.annotations"), True, body,
+            _texts(meta.get("annotations"), f"{where}.metadata.annotations"), True, str(meta.get("resourceVersion", "")), body,
         )  # fmt: skip
+
+
+class UnreadNode:
+    """A Node object that was sent and is read only if somebody asks for it."""
+
+    __slots__ = ()
+
+    def head(self, where: str) -> tuple[str, str]:
+        """Its name, and its version, which changes with every change of the object."""
+        raise NotImplementedError
+
+    def whole(self, where: str) -> Any:
+        """The JSON object."""
+        raise NotImplementedError
+
+
+def head(sent: object, where: str = "Node") -> tuple[str, str]:
+    """The name and the version of a Node object, empty where it has none."""
+    if isinstance(sent, UnreadNode):
+        return sent.head(where)
+    meta = _object(_object(sent, where).get("metadata", {}), f"{where}.metadata")
+    return _text(meta.get("name", ""), f"{where}.metadata.name"), str(meta.get("resourceVersion", ""))
 
 
 def _request(spec: Mapping[str, Any], what: str, where: str) -> float:

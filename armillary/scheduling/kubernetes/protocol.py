@@ -11,13 +11,13 @@ and the pod is bound without it, so a refusal never goes there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.errors import InputError, one_line
 
-from .objects import Node, Pod
+from .objects import Node, Pod, head
 
 #: The highest score that a scheduler takes from an extender.
 MOST_SCORE = 10
@@ -46,10 +46,13 @@ class Extender:
     """Answers the scheduler's questions with a technique's function from a pod and nodes to feasibility and scores.
 
     `remember` gives it the nodes that a scheduler with `nodeCacheCapable` only names; nodes that come as objects are remembered too.
+    `metrics` gives what the technique knows in the text format of Prometheus, for the server's /metrics.
     """
 
-    def __init__(self, judge: Judge, *, nodes: Iterable[Mapping[str, Any]] = (), most_nodes: int = 5000) -> None:
-        self.judge, self.most_nodes = judge, most_nodes
+    def __init__(
+        self, judge: Judge, *, nodes: Iterable[Mapping[str, Any]] = (), most_nodes: int = 5000, metrics: Callable[[], str] | None = None
+    ) -> None:
+        self.judge, self.most_nodes, self.metrics = judge, most_nodes, metrics
         self._known: dict[str, Node] = {}
         self.remember(nodes)
 
@@ -62,18 +65,21 @@ class Extender:
         self._known.pop(name, None)
 
     def filter(self, document: object) -> dict[str, Any]:
-        """An ExtenderFilterResult for ExtenderArgs; raises InputError for a document that is none."""
+        """An ExtenderFilterResult for ExtenderArgs; raises InputError for a document that is none.
+
+        Nodes that suit come back as they were sent.
+        """
         asked = _Asked.of(document, self.most_nodes)
         nodes = self._nodes(asked)
         try:
             judged = self.judge(asked.pod, nodes)
             bad = {name: one_line(str(why)) for name, why in {**judged.refused, **judged.hopeless}.items()}
         except Exception as problem:
-            return asked.answer([], {}, {}, one_line(f"{type(problem).__name__}: {problem}"))
+            return asked.answer(nodes, set(), {}, {}, one_line(f"{type(problem).__name__}: {problem}"))
         here = {node.name for node in nodes}
         hopeless = {name: bad[name] for name in judged.hopeless if name in here}
         refused = {name: why for name, why in bad.items() if name in here and name not in hopeless}
-        return asked.answer([node.name for node in nodes if node.name not in bad], refused, hopeless, "")
+        return asked.answer(nodes, here - bad.keys(), refused, hopeless, "")
 
     def prioritize(self, document: object) -> list[dict[str, Any]]:
         """A HostPriorityList for ExtenderArgs. A list has no place for an error, so what the technique raises is raised."""
@@ -94,11 +100,10 @@ class Extender:
 
     def _known_or_new(self, item: object, i: int) -> Node:
         """A node that has not changed since it was seen last, by its version, is not read again."""
-        if isinstance(item, dict) and isinstance(meta := item.get("metadata"), dict) and isinstance(name := meta.get("name"), str):
-            known, version = self._known.get(name), meta.get("resourceVersion")
-            if version and known is not None and known.raw.get("metadata", {}).get("resourceVersion") == version:
-                return known
-        return Node.of(item, f"Nodes.items[{i}]")
+        where = f"Nodes.items[{i}]"
+        name, version = head(item, where)
+        known = self._known.get(name)
+        return known if version and known is not None and version == known.version else Node.of(item, where)
 
     def _keep(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -140,14 +145,15 @@ class _Asked:
             raise TooMany(f"found {many:,} nodes; expected at most {most:,}")
         return _Asked(Pod.of(values["pod"]), items, names, written["pod"].islower(), around or {})
 
-    def answer(self, kept: list[str], refused: Mapping[str, str], hopeless: Mapping[str, str], error: str) -> dict[str, Any]:
-        """An ExtenderFilterResult that gives nodes in the form in which they were asked about."""
+    def answer(
+        self, nodes: Sequence[Node], kept: Set[str], refused: Mapping[str, str], hopeless: Mapping[str, str], error: str
+    ) -> dict[str, Any]:
+        """An ExtenderFilterResult that gives the nodes with names in `kept` in the form in which they were asked about."""
         found: dict[str, Any] = {}
         if self.items is not None:
-            stay = set(kept)
-            found["Nodes"] = {**self.around, "items": [item for item in self.items if item["metadata"]["name"] in stay]}
+            found["Nodes"] = {**self.around, "items": [item for item in self.items if head(item)[0] in kept]}
         if self.names is not None:
-            found["NodeNames"] = kept
+            found["NodeNames"] = [node.name for node in nodes if node.name in kept]
         found |= {"FailedNodes": dict(refused), "FailedAndUnresolvableNodes": dict(hopeless), "Error": error}
         # The tags that the API had when it was written in lower case; nodenames is one word there.
         tag = {"Nodes": "nodes", "NodeNames": "nodenames", "FailedNodes": "failedNodes", "Error": "error"}

@@ -1,4 +1,4 @@
-"""The extender as an HTTP server (uvicorn): POST /filter, POST /prioritize, GET /healthz, with a limit on everything that a client sends.
+"""The extender as an HTTP server (uvicorn): POST /filter and /prioritize, GET /healthz and /metrics, with limits on all that clients send.
 
 Malformed JSON is answered with 400 and what the technique raises with HTTP 200 and `Error`, as the protocol wants it; /prioritize has no
 place for an error and answers 500, which a scheduler logs and passes over. One thread judges, so a technique need not be thread-safe.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,10 @@ from .protocol import Extender, TooMany
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+#: What a request for /metrics counts among those that wait.
+METRICS_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class ExtenderServer:
         self.extender, self.limits = extender, limits or Limits()
         if not 0 <= port <= 65535:
             raise InputError(f"found {port}; expected 0 to 65535 (0: any that is free)", where="port")
-        for package in ("uvicorn", "h11"):
+        for package in ("uvicorn", "h11", "msgspec"):
             extras.need(package)
         self.host, self._port, self._waiting = host, port, 0
         extender.most_nodes = min(extender.most_nodes, self.limits.nodes)
@@ -103,6 +106,8 @@ class ExtenderServer:
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request, as ASGI hands it over."""
+        from .wire import written
+
         if scope["type"] != "http":
             return
         try:
@@ -112,8 +117,10 @@ class ExtenderServer:
             status, content = refused.status, {"Error": one_line(str(refused))}
         except ConnectionError:
             return  # Nobody is left who could be answered.
-        body = json.dumps(content, separators=(",", ":")).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        text = isinstance(content, str)  # of /metrics; all else is JSON
+        body = content.encode() if isinstance(content, str) else written(content)
+        kind = b"text/plain; version=0.0.4; charset=utf-8" if text else b"application/json"
+        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
         if status in (408, 413):
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -127,32 +134,46 @@ class ExtenderServer:
             raise _Refused(403, "a web page asks; expected a scheduler")
         if verb == "healthz" and method in ("GET", "HEAD"):
             return {"ok": True}
+        if verb == "metrics" and method in ("GET", "HEAD") and self.extender.metrics is not None:
+            return await self._asked(METRICS_BYTES, self._told)
         if verb not in ("filter", "prioritize"):
-            raise _Refused(404, f'found "{one_line(scope["path"], 60)}"; expected /filter, /prioritize or /healthz')
+            raise _Refused(404, f'found "{one_line(scope["path"], 60)}"; expected /filter, /prioritize, /healthz or /metrics')
         if method != "POST":
             raise _Refused(405, f"found {one_line(method, 20)}; expected POST")
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _Refused(415, f'content-type: found "{one_line(kind, 40)}"; expected application/json')
-        if self._waiting + len(body) > self.limits.waiting_bytes:
+        return await self._asked(len(body), self._judged, verb, body)
+
+    async def _asked(self, size: int, call: Callable[..., object], *arguments: object) -> object:
+        """What a call in the judging thread returns; `size` bytes count as waiting until it is over."""
+        if self._waiting + size > self.limits.waiting_bytes:
             raise _Refused(503, f"requests of {self._waiting:,} bytes wait for the technique")
-        self._waiting += len(body)
-        working = asyncio.get_running_loop().run_in_executor(self._judging, self._judged, verb, body)
+        self._waiting += size
+        working = asyncio.get_running_loop().run_in_executor(self._judging, call, *arguments)
         # A request that is no longer waited for stays in the queue until the technique comes to it.
-        working.add_done_callback(lambda done: self._done(done, len(body)))
+        working.add_done_callback(lambda done: self._done(done, size))
         try:
             return await asyncio.wait_for(asyncio.shield(working), self.limits.answer_s)
         except TimeoutError:
             raise _Refused(504, f"the technique took more than {self.limits.answer_s:g} s") from None
 
-    def _done(self, judged: asyncio.Future[object], size: int) -> None:
+    def _told(self) -> str:
+        try:
+            return self.extender.metrics() if self.extender.metrics else ""
+        except Exception as problem:
+            raise _Refused(500, f"{type(problem).__name__}: {problem}") from None
+
+    def _done(self, judged: asyncio.Future[Any], size: int) -> None:
         self._waiting -= size
         if not judged.cancelled():
             judged.exception()  # is looked at, although its client may be gone
 
     def _judged(self, verb: str, body: bytes) -> object:
+        from .wire import read
+
         try:
-            document = json.loads(body, parse_constant=_no_number)
+            document = read(body)
         except (ValueError, RecursionError):
             raise _Refused(400, "the body is not JSON") from None
         try:
@@ -199,7 +220,3 @@ def serve(
             said(server.url)
         with contextlib.suppress(KeyboardInterrupt):
             server.wait()
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

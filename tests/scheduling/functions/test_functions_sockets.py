@@ -5,13 +5,34 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 import urllib.request
 
+import numpy as np
 import pytest
 from local_calls import digest, fail, product, rest, touch
 
 from armillary.errors import InputError
-from armillary.scheduling.functions import Allocation, Call, Dhrt, LocalCall, LocalRunner, Worker, judge, service_patch
+from armillary.scheduling.functions import (
+    Allocation,
+    Call,
+    Dhrt,
+    EdfFixed,
+    EdfTuned,
+    FixedLeastLoaded,
+    LocalCall,
+    LocalRunner,
+    MaxAlloc,
+    Oracle,
+    Profiled,
+    Worker,
+    judge,
+    service_patch,
+)
+from armillary.scheduling.functions.execution.here import drawn
+from armillary.scheduling.functions.execution.here import play as here_play
+from armillary.scheduling.functions.sockets import local_runner
+from armillary.scheduling.functions.sockets.local_runner import Ran
 from armillary.scheduling.kubernetes import Extender, Node, Pod
 
 STANDARD = Worker("n1", "standard", cores=32, free=20, free_mb=65536)
@@ -213,6 +234,57 @@ def test_callables_really_run_and_are_measured():
             runner.run([LocalCall("x", rest, (0.1,), within_s=0)])
     with pytest.raises(InputError, match="expected some of"):
         LocalRunner(Dhrt(), cores=(100_000,))
+
+
+def order_of(ran: list[Ran]) -> list[str]:
+    """Names by the end of the run; all arrived together."""
+    return [one.name for one in sorted(ran, key=lambda one: one.end_s)]
+
+
+def test_each_technique_has_its_order_and_sizes_on_a_real_core():
+    core = min(os.sched_getaffinity(0))
+    calls = [
+        LocalCall("lost", rest, (0.1,), within_s=0.2, alone_s=1.0), LocalCall("first", rest, (0.1,), within_s=30),
+        LocalCall("second", rest, (0.1,), within_s=20), LocalCall("third", rest, (0.1,), within_s=10, at_s=0.05),
+    ]  # fmt: skip
+    found = {}
+    for technique in (FixedLeastLoaded(), EdfFixed(), EdfTuned(), MaxAlloc()):
+        with LocalRunner(technique, cores=(core,)) as runner:
+            ran = runner.run(calls)
+            found[type(technique)] = order_of(ran)
+            assert all(one.vcpu == 1 and one.core_s >= 0.1 for one in ran)
+    assert found[FixedLeastLoaded] == found[MaxAlloc] == ["lost", "first", "second", "third"]
+    assert found[EdfFixed] == ["lost", "third", "second", "first"]
+    assert found[EdfTuned] == ["second", "third", "first", "lost"], "what cannot be in time runs last"
+    for technique in (Profiled(), Oracle()):
+        with pytest.raises(InputError, match="before a call has run"):
+            LocalRunner(technique, cores=(core,))
+
+
+def test_a_call_that_falls_behind_gets_another_core(monkeypatch):
+    monkeypatch.setattr(local_runner, "_cpu_s", lambda pid: 0.8 * time.perf_counter())  # a core of which others take a fifth
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    with LocalRunner(Dhrt(explore=0.0, z=0.0), cores=cores) as runner:
+        here = Worker("here", "here", 2, 2)
+        for _ in range(20):  # it believes that a run takes 0.5 s on one core and half as long on two
+            for v in (1.0, 2.0):
+                runner.allocator.observe(Call("spin", 1.0), 0.5, 0.5 / v, 10.0, here, v)
+        runner.cpu_s["spin", 1.0] = 0.7  # so that too little is done at the first look
+        (ran,) = runner.run([LocalCall("spin", rest, (0.5,), within_s=0.6)])
+        assert ran.vcpu == 2
+        assert ran.core_s > 1.1 * ran.wall_s
+        assert runner.allocator.expect("spin", here, 1.0)[0] == pytest.approx(0.5, rel=0.05), "a run with two sizes is not learned from"
+
+
+def test_calls_that_really_run_have_measured_metrics():
+    work = drawn(np.random.default_rng(0), calls=6, load=0.8, cores=(min(os.sched_getaffinity(0)),))
+    assert (work.alone_s > 0).all()
+    values, ran = here_play(Dhrt(), work)
+    assert [one.name for one in ran] == [call.name for call in work.calls]
+    assert values["deadline_missed"] == pytest.approx(1 - values["deadline_met"])
+    assert values["core_s_allocated"] >= sum(one.wall_s for one in ran) - 1e-6
 
 
 @pytest.mark.slow

@@ -240,6 +240,35 @@ def test_filter_and_prioritize_over_http(server: ExtenderServer, many: int, lowe
     assert [next(iter(score.values())) for score in scores] == [f"n{i}" for i in range(many)]
 
 
+def test_over_http_a_node_is_read_again_only_if_its_version_changed() -> None:
+    asked: list[float] = []
+
+    def noting(pod: Pod, nodes: list[Node]) -> Judged:
+        asked.append(nodes[0].cpu)
+        return Judged()
+
+    with served(noting) as one:
+        for cpu, version in (("4", "1"), ("8", "1"), ("16", "2"), ("2", ""), ("1", "")):
+            sent = node("a", cpu)
+            sent["metadata"]["resourceVersion"] = version
+            sent["spec"]["note"] = "ä \\u00e4 1e3"
+            status, answer = post(one, "/filter", {"Pod": POD, "Nodes": {"kind": "NodeList", "items": [sent]}})
+            assert status == 200
+            assert answer["Nodes"] == {"kind": "NodeList", "items": [sent]}, "it goes back as it came, whatever is remembered"
+    assert asked == [4, 4, 16, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "item", [b"\xff", b'{"metadata": {"name": "a"}, "x": "\xff"}', b'{"metadata": {"name": "a"}, "x": tru}', b'{"metadata": {"name": "a"}, "x": }',
+             b'{"metadata": {"name": 3}}', b'{"metadata": []}', b"3", b"null", b'{"metadata": {"name": "a"}, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
+)  # fmt: skip
+def test_a_damaged_node_is_found_although_nodes_are_not_read(server: ExtenderServer, item: bytes) -> None:
+    status, answer = post(server, "/filter", b'{"Pod": {}, "Nodes": {"items": [' + item + b"]}}")
+    assert status == 400
+    assert "\n" not in answer["Error"]
+    assert post(server, "/filter", {"Pod": POD, "NodeNames": ["a"]})[0] == 200
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[1, 2]", b'"x"', b"{}", b'{"Pod": {}}', b'{"Pod": NaN, "NodeNames": []}', b"[" * 200_000, b"\xff\xfe", b"9" * 9000,
              b'{"Pod": {"spec": {"containers": 3}}, "NodeNames": []}', b'{"Pod": {}, "NodeNames": [1]}', b'{"Pod": {}, "Nodes": [1]}',

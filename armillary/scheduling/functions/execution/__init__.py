@@ -1,0 +1,1 @@
+"""Calls that really run on this machine."""
