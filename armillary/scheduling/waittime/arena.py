@@ -305,14 +305,16 @@ def _scatter(result: Result) -> list[Any]:
 def _built_in(case: Case, rng: np.random.Generator) -> WaitWork:
     from armillary.cluster import preset
 
-    from .workload import WaitWork, built_in
+    from .workload import TAUGHT_NODES, WaitWork, built_in
 
     p = case.parameters
     cluster = case.cluster if case.cluster is not None else preset(p["machine"])
     nodes = int(cluster.groups[0].count)
     if nodes < 8:
         raise InputError(f"found {counted(nodes, 'node')}; expected at least 8", where="cluster")
-    return WaitWork(built_in(rng, p["requests"], p["jobs"], nodes, p["load"], p["policy"]), p["requests"])
+    # The shipped models know the machine that they were taught on; on another one a technique learns from the log itself.
+    taught = p["requests"] if nodes == TAUGHT_NODES or p["requests"] == "shuffled" else ""
+    return WaitWork(built_in(rng, p["requests"], p["jobs"], nodes, p["load"], p["policy"]), taught)
 
 
 def _own(case: Case, rng: np.random.Generator) -> WaitWork:

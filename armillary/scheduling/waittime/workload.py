@@ -22,6 +22,8 @@ TRAIN, TUNE, FEWEST = 0.70, 0.85, 200
 KINDS = ("estimates", "exact", "shuffled")
 #: Loads of the built-in logs of each kind.
 LOADS = {"estimates": (0.7, 0.85, 0.95), "exact": (0.85,), "shuffled": (0.85,)}
+#: Nodes of the machine whose logs the shipped models were taught on.
+TAUGHT_NODES = 256
 
 
 @dataclass(frozen=True)

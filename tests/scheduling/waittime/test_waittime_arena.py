@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import armillary
 from armillary import compare
 from armillary.errors import InputError
 from armillary.scheduling.swf import Jobs, SlurmJob, Swf, jobcomp_text, queue_json, sacct_text
-from armillary.scheduling.waittime import Scheduler, SlurmAdvisor, WaitWork, built_in, from_slurm
-from armillary.scheduling.waittime.arena import Reading, read
+from armillary.scheduling.waittime import LearnedWait, Scheduler, SlurmAdvisor, WaitWork, built_in, from_slurm
+from armillary.scheduling.waittime.arena import Reading, read, waittime
 from armillary.streams import stream
 
 
@@ -130,6 +131,16 @@ def advisor(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> SlurmAdviso
     path = tmp_path_factory.mktemp("slurm") / "sacct.txt"
     path.write_text(sacct_text(jobs))
     return from_slurm(path, machine_nodes=16)
+
+
+def test_on_another_machine_the_shipped_model_is_not_asked() -> None:
+    """Taught on 256 nodes, it errs on 1,024 by up to 2.6 times as much as the best forecast that learns nothing."""
+    cluster = armillary.cluster.preset("hpc-256")
+    for machine, taught in ((cluster, "estimates"), (cluster.scale(nodes=1024), "")):
+        cases = {case.name: case for case in waittime.built_in("tiny", machine)}
+        assert cases["load-0.85"].workload.taught == taught
+        assert cases["shuffled"].workload.taught == "shuffled"
+        assert waittime.execute(LearnedWait(), cases["load-0.85"].at(0, 0)).values["mae_s"] > 0  # type: ignore[union-attr]
 
 
 def test_a_question_about_a_queue(jobs: Jobs, advisor: SlurmAdvisor) -> None:

@@ -11,20 +11,20 @@ from armillary.learn.recipes import Progress, Recipe
 from armillary.learn.store import Model
 from armillary.scheduling.waittime.features.sweep import Log
 from armillary.scheduling.waittime.learned_wait import LearnedWait
-from armillary.scheduling.waittime.workload import LOADS, built_in
+from armillary.scheduling.waittime.workload import LOADS, TAUGHT_NODES, built_in
 from armillary.streams import stream
 
 from .heads import Heads, Rows
 from .rows import fitted, known, rows
 
-#: Training logs of each kind, the machine's nodes, and the share of each log that trains; the rest decides when training stops.
-LOGS, JOBS, NODES, SHARE = 6, 8000, 256, 0.8
+#: Training logs of each kind, and the share of each log that trains; the rest decides when training stops.
+LOGS, JOBS, SHARE = 6, 8000, 0.8
 
 
 def training_logs(kind: str) -> list[tuple[str, float, int]]:
     """(name, load, draw) of the logs that a kind is taught on, spread evenly over the loads of the kind."""
     loads = [LOADS[kind][i % len(LOADS[kind])] for i in range(LOGS)]
-    return [(f"{kind} train {NODES} nodes {JOBS} jobs load {load} draw {i}", load, i) for i, load in enumerate(loads)]
+    return [(f"{kind} train {TAUGHT_NODES} nodes {JOBS} jobs load {load} draw {i}", load, i) for i, load in enumerate(loads)]
 
 
 def train(recipe: Recipe, progress: Progress) -> Model:
@@ -33,7 +33,7 @@ def train(recipe: Recipe, progress: Progress) -> Model:
     kind = str(recipe.parameters["kind"])
     parts: tuple[list[Rows], list[Rows]] = ([], [])
     for name, load, _ in training_logs(kind):
-        jobs = built_in(stream(recipe.seed, "scheduling", "waittime", "train", name), kind, JOBS, NODES, load)
+        jobs = built_in(stream(recipe.seed, "scheduling", "waittime", "train", name), kind, JOBS, TAUGHT_NODES, load)
         seen = known(how, Log.of(jobs))
         if kind == "shuffled":
             order = stream(recipe.seed, "scheduling", "waittime", "shuffle", name).permutation(JOBS)
