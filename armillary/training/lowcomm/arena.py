@@ -234,11 +234,9 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 def run(technique: Synchronised, case: Case) -> Outcome:
     """Trains with the workers of the case, as replicas that take turns, and judges the weights that they share."""
     from .evaluation.similarity import linear_cka
-    from .workers.trained import trained
 
-    work: Training = case.workload
     reference, features = case.once(_reference)
-    found = reference if type(technique) is type(reference.technique) and technique == reference.technique else trained(technique, work)
+    found = reference if type(technique) is type(reference.technique) and technique == reference.technique else _arm(technique, case)
     values = {
         "val_loss": found.val_loss("pretrain"), "comm_bytes": float(found.comm_bytes), "sync_count": float(found.sync_count),
         "wire_bytes": found.wire_bytes, "wall_clock_s": found.wall_clock_s, "drift": max(0.0, 1 - linear_cka(found.features(), features)),
@@ -260,10 +258,24 @@ def run(technique: Synchronised, case: Case) -> Outcome:
 def _reference(case: Case) -> tuple[Trained, npt.NDArray[np.float64]]:
     """Data parallelism on the same work, which drift is measured against, and the features of its model."""
     from .ddp import Ddp
+
+    found = _arm(Ddp(), case)
+    return found, found.features()
+
+
+def _arm(technique: Synchronised, case: Case) -> Trained:
+    """The technique's run; arms that pretrain alike share their pretraining."""
     from .workers.trained import trained
 
-    found = trained(Ddp(), case.workload)
-    return found, found.features()
+    if "sft" not in case.kinds:
+        return trained(technique, case.workload)
+    return trained(technique, case.workload, after=case.once(_pretrained, technique.pretrains_as()))
+
+
+def _pretrained(case: Case, technique: Synchronised) -> Trained:
+    from .workers.trained import trained
+
+    return trained(technique, case.workload, stop=case.workload.sizes.steps[0])
 
 
 @lowcomm.answer

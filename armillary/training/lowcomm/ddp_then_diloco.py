@@ -29,3 +29,7 @@ class DdpThenDiloco(Synchronised):
     def scheme(self, stage: str, inner: Inner, every: int, ranks: Communicator) -> Scheme:
         """Data parallelism's scheme in pretraining, and DiLoCo's in the other stages."""
         return (Ddp() if stage == "pretrain" else Diloco()).scheme(stage, inner, every, ranks)
+
+    def pretrains_as(self) -> Synchronised:
+        """Data parallelism's pretraining."""
+        return Ddp()

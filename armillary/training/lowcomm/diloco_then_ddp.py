@@ -29,3 +29,7 @@ class DilocoThenDdp(Synchronised):
     def scheme(self, stage: str, inner: Inner, every: int, ranks: Communicator) -> Scheme:
         """DiLoCo's scheme in pretraining, and data parallelism's in the other stages."""
         return (Diloco() if stage == "pretrain" else Ddp()).scheme(stage, inner, every, ranks)
+
+    def pretrains_as(self) -> Synchronised:
+        """DiLoCo's pretraining."""
+        return Diloco()

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from armillary.arena import parameter
 
 from .ddp import GradientAverage
-from .workers.scheme import Scheme, Synchronised
+from .workers.scheme import ONE_STAGE, Scheme, Synchronised
 
 if TYPE_CHECKING:
     from armillary.comm import Communicator
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class LargeBatch(Synchronised):
     """Data parallelism that accumulates gradients over H steps."""
+
+    takes: ClassVar[frozenset[str]] = ONE_STAGE
 
     scaling: Literal["constant", "sqrt", "linear"] = parameter("sqrt", "the factor on the learning rate: 1, √H or H")
     bits: Literal[32, 16] = parameter(32, "bits per element of the gradients on the wire: float32 or bfloat16")

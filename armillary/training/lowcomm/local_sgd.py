@@ -8,12 +8,12 @@ Local SGD Converges Fast and Communicates Little, arXiv 1805.09767 (ICLR 2019).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from armillary.arena import parameter
 
 from .diloco import DiLoCo
-from .workers.scheme import LocalSteps, Scheme, Synchronised
+from .workers.scheme import ONE_STAGE, LocalSteps, Scheme, Synchronised
 
 if TYPE_CHECKING:
     from armillary.comm import Communicator
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class LocalSgd(Synchronised):
     """The mean of the weights after every H steps; inner optimizers keep their state."""
+
+    takes: ClassVar[frozenset[str]] = ONE_STAGE
 
     bits: Literal[32, 16, 4] = parameter(32, "bits per element on the wire: weights in float32, or differences in bfloat16 or four bits")
 

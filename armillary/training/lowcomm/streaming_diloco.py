@@ -15,14 +15,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from armillary.arena import parameter
 from armillary.errors import InputError
 
 from .diloco import DiLoCo, Stateful, check_weights, counted, outer_step
 from .exchange.mean import SYNCHRONISE, Bits, mean_over
-from .workers.scheme import LocalSteps, Scheme, Synchronised
+from .workers.scheme import ONE_STAGE, LocalSteps, Scheme, Synchronised
 
 if TYPE_CHECKING:
     import torch
@@ -150,6 +150,8 @@ def _layer(name: str) -> str:
 @dataclass(frozen=True)
 class StreamingDiloco(Synchronised):
     """DiLoCo in fragments that take turns, applied late and mixed with each worker's weights."""
+
+    takes: ClassVar[frozenset[str]] = ONE_STAGE
 
     fragments: int = parameter(4, "the number of fragments F; at most one per layer and H", range=(1, 1024))
     delay: int = parameter(1, "the inner steps τ that an exchange takes; at most H − 1", range=(0, 10_000))

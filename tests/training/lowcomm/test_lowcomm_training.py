@@ -235,6 +235,13 @@ def test_stages_follow_each_other_and_arms_change_technique_after_pretraining() 
         assert not np.array_equal(arms[arm].weights, arms[first].weights)
     assert arms["Ddp"].payloads == [4 * P * 4] * 3
     assert set(arms["Ddp"].accuracies()) == {"add", "subtract", "modulo", "reverse", "recall"}
+    for technique in (Ddp(), Diloco(), DilocoThenDdp(), DdpThenDiloco()):
+        work = arms[type(technique).__name__].work
+        shared = trained(technique, work, after=trained(technique.pretrains_as(), work, stop=work.sizes.steps[0]))
+        alone = arms[type(technique).__name__]
+        assert [one["name"] for one in shared.stages] == ["pretrain", "mid", "sft"]
+        assert np.array_equal(shared.weights, alone.weights), "pretraining that arms share changes no bit"
+        assert (shared.payloads, shared.sync_count, shared.cosine) == (alone.payloads, alone.sync_count, alone.cosine)
 
 
 @pytest.mark.slow

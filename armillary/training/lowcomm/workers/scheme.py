@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .inner import Inner
 
 
+#: Kinds of cases that train in one stage; only the arms of the study take the others.
+ONE_STAGE = frozenset({"quick", "pretrain", "muon", "file"})
+
+
 class Scheme(Protocol):
     """One worker's part in a stage."""
 
@@ -73,6 +77,10 @@ class Synchronised(Technique):
     @abstractmethod
     def scheme(self, stage: str, inner: Inner, every: int, ranks: Communicator) -> Scheme:
         """The scheme of one worker for one stage ("pretrain", "mid" or "sft"), with rounds of `every` inner steps."""
+
+    def pretrains_as(self) -> Synchronised:
+        """The technique whose pretraining this one has, so that arms of a study share it."""
+        return self
 
 
 class LocalSteps:

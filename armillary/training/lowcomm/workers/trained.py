@@ -107,12 +107,13 @@ class Trained:
 
 
 def trained(
-    technique: Synchronised, work: Training, *, backend: str = "virtual", folder: str = "", save_every: int = 0, stop: int = 0
-) -> Trained:
+    technique: Synchronised, work: Training, *, backend: str = "virtual", folder: str = "", save_every: int = 0, stop: int = 0,
+    after: Trained | None = None,
+) -> Trained:  # fmt: skip
     """Train with a technique, as replicas that take turns in this process (`virtual`), or as `threads` or processes (`gloo`).
 
     With `folder`, workers save their state after every `save_every` steps and go on from what they find there; `stop` ends the run
-    after that many steps, as if it were killed.
+    after that many steps, as if it were killed. `after` has the first stage already, by a technique that does in it what this one does.
     """
     from armillary import comm, extras
     from armillary.arena import parameters
@@ -120,7 +121,8 @@ def trained(
     torch = extras.need("torch")
     kind = type(technique)
     settings = {name: getattr(technique, name) for name in parameters(kind)}
-    plain = {**work.plain(), "folder": folder, "save_every": save_every, "stop": stop}
+    begin = {"weights": after.stages[0]["weights"], "bytes": after.stages[0]["bytes"]} if after else {}
+    plain = {**work.plain(), "folder": folder, "save_every": save_every, "stop": stop, "begin": begin}
     options: dict[str, Any] = {"timeout": PATIENCE_S} if backend == "gloo" else {}
     threads = torch.get_num_threads()
     try:
@@ -132,6 +134,4 @@ def trained(
         raise
     finally:
         torch.set_num_threads(threads)
-    found = ran.values[0]["stages"]
-    names = [one.name for one in work.stages][len(work.stages) - len(found) :]
-    return Trained(technique, work, tuple({"name": name, **one} for name, one in zip(names, found)))
+    return Trained(technique, work, (*(after.stages[:1] if after else ()), *ran.values[0]["stages"]))

@@ -39,7 +39,7 @@ def train(ranks: Communicator, target: str, settings: Mapping[str, Any], work: M
     `target` is the technique's `module:Class` and `settings` its parameters. `work` holds the model (`width`, `layers`, `heads`,
     `vocabulary`, `context`, `seed`), `every`, `optimizer`, `schedule`, `lr` (a factor), `device`, and `stages` as `Batches.plain` gives
     them. With `folder`, workers save their state after every `save_every` steps and go on from what is there; they stop after `stop`
-    steps.
+    steps. With `begin`, the shared weights and the counted bytes after the first stage, they go on with the second one.
     """
     torch.set_num_threads(1)
     module, _, name = target.partition(":")
@@ -48,7 +48,8 @@ def train(ranks: Communicator, target: str, settings: Mapping[str, Any], work: M
     model, twin = (made(work).to(device) for _ in range(2))
     worker = Worker(ranks, technique, model, twin, work, device)
     worker.resume()
-    stages = [worker.stage(number) for number in range(len(work["stages"]))]
+    first = worker.begin(work["begin"]) if work.get("begin") else 0
+    stages = [worker.stage(number) for number in range(first, len(work["stages"]))]
     return {"stages": [one for one in stages if one], "steps": worker.steps}
 
 
@@ -90,6 +91,14 @@ class Worker:
         #: Steps of all stages so far, and the checkpoint from which the run goes on, until its stage is reached.
         self.steps = 0
         self._from: dict[str, Any] | None = None
+        #: The payload of stages that ran elsewhere.
+        self._bytes_before = 0
+
+    def begin(self, after: Mapping[str, Any]) -> int:
+        """Take the weights that were trained in the first stage, and return the number of the second."""
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(np.array(after["weights"])).to(self.device), self.model.parameters())
+        self.steps, self._bytes_before = len(self.work["stages"][0]["inputs"]), int(after["bytes"])
+        return 1
 
     def resume(self) -> None:
         """Find the newest checkpoint that all workers have."""
@@ -129,7 +138,8 @@ class Worker:
             record.curve.append([steps, self._loss(scheme, stage, CURVE_ROWS)])
             found = self._loss(scheme, stage, None)
         return {
-            "losses": record.losses, "curve": record.curve, "val_loss": found, "weights": scheme.shared().detach().cpu().numpy().copy(),
+            "name": stage["name"], "losses": record.losses, "curve": record.curve, "val_loss": found,
+            "weights": scheme.shared().detach().cpu().numpy().copy(),
             "steps": steps, "syncs": scheme.syncs, "bytes": self._bytes(), "cosines": seen.cosines,
             "step_s": statistics.median(record.passes) + inner.update_s / len(record.passes),
             "backward_s": statistics.median(record.backward), "hides_backward": scheme.hides_backward,
@@ -169,7 +179,7 @@ class Worker:
     def _bytes(self) -> int:
         """The payload of all stages so far."""
         with self.ranks.phase(SYNCHRONISE) as counters:
-            return counters.bytes
+            return self._bytes_before + counters.bytes
 
     def _loss(self, scheme: Scheme, stage: Mapping[str, Any], rows: int | None) -> float:
         """The validation loss of the shared weights."""
