@@ -19,6 +19,9 @@ settings.register_profile("check", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("look", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 settings.load_profile(os.environ.get("ARMILLARY_EXAMPLES", "check"))
 
+# Some virtual machines list AMX and end a process that uses it, which PyTorch's bfloat16 products do; so they stay below it here.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 #: Packages that add arenas and techniques from outside: one for the tests, and the example of docs/add-an-arena.md.
 OUTSIDE = [str(Path(__file__).parent / "outside"), str(Path(__file__).parents[1] / "examples")]
 sys.path[:0] = OUTSIDE

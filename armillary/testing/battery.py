@@ -32,6 +32,8 @@ from armillary.study.unit import Unit
 #: Cases of the second pass, unless every one is asked for; one of those that were chosen.
 SAMPLED_CASES = 3
 TINY_CPU_S = 10.0
+#: CPU seconds of `_slowness`'s loop on the machine that such bounds are meant for; slower machines get more, up to twice as much.
+REFERENCE_LOOP_S, MOST_SLOWNESS = 0.08, 2.0
 JUNK = {"an empty file": b"", "binary junk": bytes(range(256)) * 4, "half a line": b'{"a": [1, 2', "one word": b"nothing\n"}
 
 
@@ -57,7 +59,7 @@ def check_arena(
 
     `cases` are names or patterns of the tiny cases to run, all by default. `everything` takes every one of them through the second pass
     rather than a few. Without `processes` the second pass stays in this process, which spares the start of two others. `most_cpu_s`
-    bounds one unit-by-unit pass over the tiny scale, in CPU seconds with compiled loops in the cache.
+    bounds one unit-by-unit pass over the tiny scale, in CPU seconds with compiled loops in the cache; slow machines get more.
     """
     arena = path if isinstance(path, Arena) else catalogue.arena(path)
     # A class that a notebook put beside the others in this process cannot be found by another one.
@@ -79,12 +81,23 @@ def check_arena(
             for unit in _shared(planned.units):
                 execute(unit, planned.recipe)
             cpu_s = _cpu_s() - began
-        if cpu_s > most_cpu_s:
-            faults.append(f"the tiny scale takes {cpu_s:.1f} CPU seconds; expected at most {most_cpu_s:g}")
+        allowed = most_cpu_s * _slowness()
+        if cpu_s > allowed:
+            faults.append(f"the tiny scale takes {cpu_s:.1f} CPU seconds; expected at most {allowed:.3g} on this machine")
     faults += own_file_faults(arena)
     assert not faults, "\n".join([f"{arena.path}: {len(faults)} fault{'s' if len(faults) != 1 else ''}", *faults])
     values = {f"{u.technique}|{u.case}": {m: v for m, (_, v) in first[u.id].values.items()} for u in planned.units}
     return Checked({name: row for name, row in values.items() if row}, cpu_s)
+
+
+def _slowness() -> float:
+    """How many times the CPU seconds of the reference machine this one takes for the same work, between 1 and `MOST_SLOWNESS`."""
+    took = []
+    for _ in range(5):
+        began = _cpu_s()
+        sum(i * i % 7 for i in range(2_000_000))
+        took.append(_cpu_s() - began)
+    return min(MOST_SLOWNESS, max(1.0, min(took) / REFERENCE_LOOP_S))
 
 
 def _shared(units: Iterable[Unit]) -> list[Unit]:
