@@ -285,6 +285,7 @@ def solve(s, now, lone):  # type: ignore[no-untyped-def]
 @loop
 def _apply(s, now, member, rates):  # type: ignore[no-untyped-def]
     changed = 0
+    finish = np.empty(len(member))
     for i in range(len(member)):
         a = member[i]
         old, new = s.activity[a, RATE], rates[i]
@@ -295,18 +296,22 @@ def _apply(s, now, member, rates):  # type: ignore[no-untyped-def]
         s.activity[a, SINCE] = now
         s.activity[a, RATE] = new
         if new == 0.0:
-            s.activity[a, FINISH] = np.inf
+            finish[changed] = np.inf
         elif new == np.inf:
-            s.activity[a, FINISH] = now
+            finish[changed] = now
         else:
-            s.activity[a, FINISH] = now + s.activity[a, LEFT] / new
+            finish[changed] = now + s.activity[a, LEFT] / new
         member[changed] = a
         changed += 1
     if 4 * changed > s.number[HEAPED]:
+        for i in range(changed):
+            s.activity[member[i], FINISH] = finish[i]
         for place in range((s.number[HEAPED] >> 1) - 1, -1, -1):
             _sink(s, place)
     else:
+        # One after the other: moving one entry puts the heap in order only if all others are in order.
         for i in range(changed):
+            s.activity[member[i], FINISH] = finish[i]
             _rise(s, s.state[member[i], PLACE])
             _sink(s, s.state[member[i], PLACE])
 

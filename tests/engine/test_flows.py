@@ -301,6 +301,27 @@ def test_small_steps_of_time_give_the_same_ends(workload):
     np.testing.assert_allclose(run(pools, jobs), done, rtol=1e-7, atol=1e-9)
 
 
+def test_a_change_of_few_ends_among_many_keeps_the_order_of_all():
+    """Each rank of 8 × 8 exchanges with 48 neighbours at once, so that changes of some ends meet thousands of others.
+
+    Ends that were all changed before any of them was put in its place left others out of order, and one of them came due in the past.
+    """
+    from armillary.comm import Ghost, waitall
+    from armillary.comm import run as ranks_of
+
+    def halo(ranks):
+        row, column = divmod(ranks.rank, 8)
+        near = sorted({(row + i) % 8 * 8 + (column + j) % 8 for i in range(-3, 4) for j in range(-3, 4)} - {ranks.rank})
+        block = Ghost(4096)
+        waitall([*(ranks.irecv(block, r) for r in near), *(ranks.isend(block, r) for r in near)])
+
+    found = ranks_of(
+        halo, ranks=64, backend="virtual", cluster="slingshot-200", placement=list(range(64)), model="flow", payload="ghost"
+    ).seconds
+    # Every NIC of 200 Gb/s sends and receives 48 blocks, and a rank spends its overheads on each of them one after the other.
+    assert 48 * 4096 / 25e9 < found < 20 * 48 * 4096 / 25e9
+
+
 def test_a_weighted_flow_is_as_good_as_equal_flows_on_one_path():
     def finish(bundled):
         sim = Simulation()
