@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from armillary import catalogue
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--techniques", "plain,own", "--repeats", "1", "-q")
 
@@ -24,7 +26,9 @@ def test_list_has_a_line_for_every_arena_and_more_about_a_field_or_an_arena(armi
     assert max(map(len, everything.splitlines())) <= 160
     field = armillary_here("list", "storage").stdout
     assert "FIFO-MEP: An Efficient Multi-Eviction-Point" in field
-    assert "and 14 baselines" in field
+    # Another test of this process may have joined a technique to it.
+    eviction = catalogue.arena("storage/eviction")
+    assert f"and {len(eviction.techniques) - len(eviction.papers)} baselines" in field
     for name in ("eviction", "storage/eviction"):
         arena = armillary_here("list", name).stdout
         assert "keep-nothing" in arena, "the outside technique"

@@ -129,8 +129,10 @@ def plan(
             raise unknown("metric", name, arena.metrics, where=arena.path)
     made = _techniques(arena, techniques, settings or {})
     chosen = _chosen(cases_of(recipe), cases, arena.path)
-    exclusive = any(arena.metrics[m].needs_quiet(case) for m in wanted_metrics for case in chosen.values())
-    repeats = repeats or (arena.repeats if arena.repeats is not None else 5 if exclusive else 3)
+    wanted = [arena.metrics[name] for name in wanted_metrics]
+    # Only units that measure something need the machine to themselves.
+    exclusive = {case.name: any(one.applies(case) and one.needs_quiet(case) for one in wanted) for case in chosen.values()}
+    repeats = repeats or (arena.repeats if arena.repeats is not None else 5 if any(exclusive.values()) else 3)
     what = {}
     for name, technique in made.items():
         target = None if arena.techniques[name].startswith(".") else arena.techniques[name]
@@ -139,7 +141,7 @@ def plan(
     for repeat in range(repeats):
         for case in chosen.values():
             here = [
-                Unit(arena.path, name, values, case.name, case.digest, repeat, seed, code, exclusive, target)
+                Unit(arena.path, name, values, case.name, case.digest, repeat, seed, code, exclusive[case.name], target)
                 for name, (values, code, target) in what.items()
             ]
             units += sorted(here, key=Unit.order)

@@ -393,7 +393,8 @@ def _shown(claim: Claim, metric: Metric, spread: Interval) -> tuple[str, Interva
         return " %", replace(spread, figure=100 * spread.figure, low=100 * spread.low, high=100 * spread.high)
     if isinstance(claim.by, Gain | Parity) and metric.scale == "ratio":
         return "×", spread
-    return f" {metric.unit}" if metric.unit else "", spread
+    # An exponent has no unit, whatever its metric has.
+    return f" {metric.unit}" if metric.unit and not isinstance(claim.by, Exponent) else "", spread
 
 
 def _published(claim: Claim) -> str:
