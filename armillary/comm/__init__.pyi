@@ -38,7 +38,10 @@ from .topology.neighbours import Grid as Grid
 from .virtual.costs import LogGP as LogGP
 from .virtual.costs import SharedMemory as SharedMemory
 from .virtual.ghost import Ghost as Ghost
+from .virtual.busy import Busy as Busy
+from .virtual.progress import Policy as Policy
 from .virtual.progress import Progress as Progress
 from .virtual.progress import interrupt as interrupt
 from .virtual.progress import thread as thread
+from .virtual.protocols import Protocol as Protocol
 from .windows import Window as Window

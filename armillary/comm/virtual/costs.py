@@ -96,6 +96,12 @@ class Price(NamedTuple):
     get: bool
 
 
+class Loopback(Price):
+    """The constants of a message that a NIC moves from its node to the same node."""
+
+    __slots__ = ()
+
+
 def near_price(shm: SharedMemory) -> Price:
     """Return the price inside a node."""
     return Price(shm.overhead, shm.copy, shm.overhead, shm.copy, shm.latency, 0.0, 0.0, shm.eager_limit, shm, False)
@@ -163,6 +169,13 @@ def _between(cluster: Cluster, a: int, b: int) -> Price:
         )
     found: Price = cluster.memo[key]
     return found
+
+
+def loopback_price(cluster: Cluster, node: int) -> Loopback:
+    """Return the price of a message that leaves the node through its NIC and comes back: that of a message to the next node."""
+    if cluster.nodes < 2:
+        raise InputError("loopback: found a cluster of one node; expected several, because its NIC is priced like a way to another node")
+    return Loopback(*_between(cluster, node, node + 1 if node + 1 < cluster.nodes else node - 1))
 
 
 def _copy(cluster: Cluster, node: int) -> float:

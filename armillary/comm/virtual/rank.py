@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from armillary.comm.failures import Aborted, Truncated
 from armillary.comm.messages.envelope import ANY_SOURCE, ANY_TAG
 from armillary.comm.virtual import rendezvous
+from armillary.comm.virtual.paced import handshakes
 from armillary.comm.virtual.requests import VirtualRequest
 
 if TYPE_CHECKING:
@@ -174,6 +175,14 @@ class Rank:
                 return
         _append(self.arrived, key, message)
 
+    def take(self, receive: VirtualRequest, source: int) -> None:
+        """Take in a receive; a source below 0 stands for any."""
+        if source < 0:
+            self.sync("recv")
+            self.post_wild(receive)
+        else:
+            self.post(receive.key, receive)
+
     def post(self, key: int, receive: VirtualRequest) -> None:
         """Take in a receive that names its source."""
         message = self.arrived.get(key)
@@ -280,7 +289,8 @@ class Rank:
         if message is None:
             return False
         _remove(arrived, request.key, message)
-        rendezvous.forget(request)
+        if request.__class__ is VirtualRequest:
+            rendezvous.forget(request)
         return True
 
     # Parking
@@ -402,6 +412,13 @@ class Rank:
             return since, False
         return ready, True
 
+    def finish(self) -> None:
+        """Note that the program has returned."""
+        self.ended = True
+
+    def close(self, seconds: float) -> None:
+        """Note how long the run took."""
+
     def passed(self, name: str, category: str, begin: float, received: Sequence[VirtualRequest]) -> None:
         """Note a call that has ended, for progress and for the timeline."""
         if self.large:
@@ -423,16 +440,13 @@ def meet(receive: VirtualRequest, message: Message) -> None:
         receive.error = Truncated(nbytes, receive.capacity)
         data = None
     if request is not None:
-        rendezvous.meet(receive, request, arrival)
+        (rendezvous if request.__class__ is VirtualRequest else handshakes).meet(receive, request, arrival)
         return
     if data is not None and receive.data is not None:
         receive.data[:nbytes] = data
     if receive.large:
         receive.rank.settled(receive)
-    receive.arrival = arrival
-    receive.cost = cost
-    if receive.waited:
-        receive.rank.informed(arrival)
+    receive.known(arrival, cost)
 
 
 def _append(table: dict[int, Any], key: int, entry: Any) -> None:

@@ -28,6 +28,7 @@ class VirtualRanks(Communicator):
     """Ranks in simulated time, in which `now()` is this rank's clock."""
 
     _transfers: ClassVar[str] = "armillary.comm.virtual.transfers:VirtualTransfers"
+    _request: ClassVar[type[VirtualRequest]] = VirtualRequest
 
     def __init__(self, state: Rank, group: Group, rank: int, context: int, tally: Tally, seed: int) -> None:
         super().__init__(rank, group.nodes, tally, seed)
@@ -96,7 +97,7 @@ class VirtualRanks(Communicator):
                 return Done()
         state = self._state
         key = self._context + source if source >= 0 else self._context
-        receive = VirtualRequest(state, key, tag, capacity, data, after, None)
+        receive = self._request(state, key, tag, capacity, data, after, None)
         receive.peer = source
         receive.posted = state.clock
         state.order = receive.order = state.order + 1
@@ -105,11 +106,7 @@ class VirtualRanks(Communicator):
             state.needs_progress(receive)
         if state.watched:
             state.passed("recv", "recv", state.clock, ())
-        if source < 0:
-            state.sync("recv")
-            state.post_wild(receive)
-        else:
-            state.post(key, receive)
+        state.take(receive, source)
         return receive
 
     def sendrecv(self, send: Buffer, dest: int, recv: Buffer, source: int = ANY_SOURCE, sendtag: int = 0, recvtag: int = ANY_TAG) -> Status:
@@ -117,8 +114,9 @@ class VirtualRanks(Communicator):
         outgoing = self.isend(send, dest, sendtag)
         if outgoing is self._state.world.sent:
             return incoming.wait()
-        if outgoing.__class__ is VirtualRequest and not outgoing.done and incoming.__class__ is VirtualRequest:
-            return VirtualRequest.wait_all((incoming, outgoing))[0]
+        kind = self._request
+        if outgoing.__class__ is kind and not outgoing.done and incoming.__class__ is kind:
+            return kind.wait_all((incoming, outgoing))[0]
         outgoing.wait()
         return incoming.wait()
 
@@ -159,8 +157,7 @@ class VirtualRanks(Communicator):
         for i, request in enumerate(requests):
             if not isinstance(request, VirtualRequest):
                 return i, request.wait()
-        return VirtualRequest.wait_any(requests)
-
+        return self._request.wait_any(requests)
 
     def window(self, nbytes: int, dtype: Any = np.uint8) -> Window:
         from armillary.comm.virtual.windows import VirtualWindow
@@ -232,19 +229,19 @@ class VirtualRanks(Communicator):
         while have < self.size:
             more = min(have, self.size - have)
             dest, source = (self.rank - have) % self.size, (self.rank + have) % self.size
-            receive = VirtualRequest(state, shadow._context + source, 1, more * nbytes, None, None, None)
+            receive = self._request(state, shadow._context + source, 1, more * nbytes, None, None, None)
             receive.peer = source
             receive.posted = state.clock
             state.order = receive.order = state.order + 1
-            state.post(receive.key, receive)
+            state.take(receive, source)
             request = state.send(self._all[self._members[dest]], shadow._context + self.rank, dest, 1, more * nbytes, None)
-            VirtualRequest.wait_all((receive, request))
+            self._request.wait_all((receive, request))
             have += more
 
     def _make_shadow(self) -> VirtualRanks:
         world = self._state.world
         context = context_key(world.context((self._context, "shadow")))
-        return VirtualRanks(self._state, self._group, self.rank, context, world.unread, self._seed)
+        return type(self)(self._state, self._group, self.rank, context, world.unread, self._seed)
 
     def _sub(self, members: Sequence[int], name: tuple[Any, ...], rank: int | None = None) -> VirtualRanks:
         world = self._state.world
@@ -252,7 +249,7 @@ class VirtualRanks(Communicator):
         group = world.group_of(whole, self._group, members)
         if rank is None:
             rank = self.rank if group is self._group else members.index(self.rank)
-        return VirtualRanks(self._state, group, rank, context_key(world.context(whole)), self._tally, self._seed)
+        return type(self)(self._state, group, rank, context_key(world.context(whole)), self._tally, self._seed)
 
     # Parts
 

@@ -32,6 +32,10 @@ class Record:
                 arrived = min(request.arrival + request.cost, end)
                 self._arrows.append((sent, sender, max(arrived, sent), rank.number, request.nbytes, request.tag))
 
+    def handled(self, rank: Rank, begin: float, end: float) -> None:
+        """Add a run of the handler on the rank's core."""
+        self._spans.append((begin, rank.number, -end, "handler", "handler"))
+
     def timeline(self, tracks: Sequence[tuple[str, str]]) -> Timeline:
         """Return the timeline, with everything in the order of time."""
         from armillary.engine import Timeline

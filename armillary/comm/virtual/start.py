@@ -6,6 +6,7 @@ import gc
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from armillary.comm.counters import Tally
@@ -15,7 +16,7 @@ from armillary.comm.result import Ran
 from armillary.comm.task import Task
 from armillary.comm.virtual.costs import SHM, LogGP
 from armillary.comm.virtual.placement import machine, places
-from armillary.comm.virtual.progress import Progress, progress_of
+from armillary.comm.virtual.progress import Policy, Progress, policy_of, progress_of
 from armillary.comm.virtual.rank import SOURCE, Rank
 from armillary.comm.virtual.ranks import VirtualRanks
 from armillary.comm.virtual.record import tracks
@@ -24,6 +25,7 @@ from armillary.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from armillary.cluster import Cluster
+    from armillary.comm.virtual.protocols import Choice
 
 MODELS = ("loggp", "flow")
 PAYLOADS = ("real", "ghost")
@@ -37,7 +39,8 @@ def run_virtual(
     cluster: Cluster | str | None = None,
     placement: Any = "block",
     model: str = "loggp",
-    progress: Progress | str = "in-calls",
+    progress: Progress | Policy | str = "in-calls",
+    protocol: Choice | None = None,
     payload: str = "real",
     timeline: bool = False,
     constants: LogGP | None = None,
@@ -58,14 +61,21 @@ def run_virtual(
         raise InputError(f"speed_ratio: found {speed_ratio!r}; expected a number above 0")
     ranks = task.ranks
     program: Any = task.program
-    policy = progress_of(progress)
+    policy: Policy | None = None
+    if isinstance(progress, Policy):
+        policy = progress if protocol is None else replace(progress, protocol=protocol)
+        progress = Progress("nic")
+    elif protocol is not None:
+        policy = policy_of(progress_of(progress), protocol)
     computer = machine(cluster, ranks)
     where = places(computer, placement, ranks)
     world = World(
         computer,
         where,
         model=model,
-        progress=policy,
+        progress=progress_of(progress),
+        policy=policy,
+        seed=task.seed,
         constants=constants,
         shm=shm,
         ghosts=payload == "ghost",
@@ -77,12 +87,19 @@ def run_virtual(
     values: list[Any] = [None] * ranks
     tallies = [Tally() for _ in range(ranks)]
 
+    kind = VirtualRanks
+    if policy is not None:
+        from armillary.comm.virtual.paced.ranks import PacedRanks
+
+        kind = PacedRanks
+
     def body(rank: Rank) -> None:
         try:
-            comm = VirtualRanks(rank, world.group, rank.number, 0, tallies[rank.number], task.seed)
+            comm = kind(rank, world.group, rank.number, 0, tallies[rank.number], task.seed)
             if task.choice:
                 comm.choose(**task.choice)
             values[rank.number] = program(comm, *task.args, **task.named)
+            rank.finish()
         except Exception as error:
             if not world.aborted:
                 world.fail(rank, error, traceback.format_exc())
@@ -109,6 +126,8 @@ def run_virtual(
         _abort(world)
         raise Deadlock(stuck)
     seconds = max(rank.clock for rank in world.ranks)
+    for rank in world.ranks:
+        rank.close(seconds)
     line = None
     if world.record is not None:
         names = {node: computer.node(node).name for node in set(world.group.nodes)}

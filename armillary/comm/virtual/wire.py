@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from armillary.comm.virtual.costs import Loopback
+
 if TYPE_CHECKING:
     from armillary.comm.virtual.world import World
     from armillary.engine import Network
@@ -133,6 +135,13 @@ class Fabric:
         price, target = claim[3], claim[4]
         sender = self._world.ranks[claim[0]]
         latency = price.latency if self._given else None
+        if price.__class__ is Loopback:
+            node = sender.place.node
+            path = (self._network.uplink(node), self._network.downlink(node))
+            flow = self._network.flow(node, node, claim[2], path=path, latency=price.latency)
+            assert flow.callbacks is not None
+            flow.callbacks.append(lambda _: arrived(claim, start, self.sim.now))
+            return
         flow = self._network.flow(self._world.flow_place(sender), self._world.flow_place(target), claim[2], latency=latency)
         assert flow.callbacks is not None
         if len(claim) == _DATA:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.comm.counters import Tally
 from armillary.comm.messages.envelope import NOTHING
-from armillary.comm.virtual.costs import LogGP, Price, Prices, far_price, near_price
+from armillary.comm.virtual.costs import LogGP, Loopback, Price, Prices, far_price, loopback_price, near_price
 from armillary.comm.virtual.placement import Place, roofline
-from armillary.comm.virtual.progress import Progress
+from armillary.comm.virtual.progress import Policy, Progress
+from armillary.comm.virtual.protocols import Protocol, protocol_for
 from armillary.comm.virtual.rank import Rank
 from armillary.comm.virtual.record import Record
 from armillary.comm.virtual.requests import VirtualRequest
@@ -84,6 +85,8 @@ class World:
         modelled: bool,
         shuffle: int | None,
         speed_ratio: float,
+        policy: Policy | None = None,
+        seed: int = 0,
     ) -> None:
         from greenlet import getcurrent  # type: ignore[import-untyped]
 
@@ -91,6 +94,9 @@ class World:
         self.sim = Simulation()
         self.hub: Any = getcurrent()
         self.progress = progress
+        #: The policy of paced ranks, or None if ranks run ahead of the loop.
+        self.policy = policy
+        self.seed = seed
         #: Whether the ranks themselves handle control messages.
         self.in_calls = progress.kind in ("in-calls", "interrupt")
         self.ghosts = ghosts
@@ -101,7 +107,7 @@ class World:
         #: The (clock, rank, error, traceback) of each rank that failed.
         self.failures: list[tuple[float, int, BaseException, str]] = []
         #: The request that stands for every send that is done.
-        self.sent = VirtualRequest(None, 0, 0, 0, None, None, None)
+        self.sent = _request_class(policy)(None, 0, 0, 0, None, None, None)
         self.sent.done, self.sent.arrival, self.sent.status = True, 0.0, NOTHING
         #: The counters of calls inside calls, which nobody reads.
         self.unread = Tally()
@@ -111,10 +117,13 @@ class World:
         self.shared: dict[Any, Any] = {}
         self._order = None if shuffle is None else random.Random(shuffle)
         self._runnable: dict[float, list[Any]] = {}
-        self.ranks = [Rank(self, i, place) for i, place in enumerate(places)]
+        make = _rank_class(policy)
+        self.ranks = [make(self, i, place) for i, place in enumerate(places)]
         self.group = Group(range(len(places)), [place.node for place in places])
         self._network = Network(self.sim, cluster) if model == "flow" else None
         self._given = constants is not None
+        self._constants = constants
+        self._loops: dict[int, Loopback] = {}
         self._lay_out(cluster, constants, shm)
         self.poll = max(self.ranks[0].prices[self.ranks[0].site].receive_overhead, _POLL)
         #: Receives of more than this many bytes may need progress.
@@ -251,6 +260,21 @@ class World:
 
         self.sim.at(max(when, self.sim.now), start)
 
+    def protocol_of(self, rank: Any, target: Rank, nbytes: int, near: bool) -> Protocol | None:
+        """Return the protocol that the run chooses for a message, or None."""
+        assert self.policy is not None
+        choice = self.policy.protocol
+        return None if choice is None else protocol_for(choice, rank.number, target.number, nbytes, rank.iteration, near)
+
+    def loopback(self, rank: Rank) -> Loopback:
+        """Return the price of a message that the NIC of this rank's node moves inside the node."""
+        found = self._loops.get(rank.site)
+        if found is None:
+            given = self._constants
+            found = Loopback(*far_price(given)) if given is not None else loopback_price(self.cluster, rank.site)
+            self._loops[rank.site] = found
+        return found
+
     def flow_place(self, rank: Rank) -> Any:
         """Return where the flows of this rank begin and end: its device, its NIC, or its node."""
         found = self._flow_places.get(rank.number)
@@ -266,6 +290,22 @@ class World:
                 found = node
             self._flow_places[rank.number] = found
         return found
+
+
+def _rank_class(policy: Policy | None) -> type[Rank]:
+    if policy is None:
+        return Rank
+    from armillary.comm.virtual.paced.rank import PacedRank
+
+    return PacedRank
+
+
+def _request_class(policy: Policy | None) -> type[VirtualRequest]:
+    if policy is None:
+        return VirtualRequest
+    from armillary.comm.virtual.paced.requests import PacedRequest
+
+    return PacedRequest
 
 
 def _waits(rank: Rank) -> str:

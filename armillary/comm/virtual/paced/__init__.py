@@ -1,0 +1,1 @@
+"""Virtual ranks that keep pace with the loop, so that events can interrupt what they do."""
