@@ -123,7 +123,7 @@ class Dragonfly(Network):
     links_in_group: f.Number = Count(1)
     #: The ports of one switch for links to other groups, which are used to check the arithmetic.
     global_ports: f.Number | None = None
-    world: Literal["absolute", "relative", "circulant"] = Field(default="absolute", alias="global")
+    world: Literal["absolute", "relative", "circulant", "palmtree"] = Field(default="absolute", alias="global")
 
     @property
     def offers(self) -> int:

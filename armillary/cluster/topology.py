@@ -140,9 +140,11 @@ def _dragonfly(network: n.Dragonfly, a: _Attached) -> Graph:
     i, j = np.triu_indices(groups, 1)
     ports = links * (groups - 1)
     for parallel in range(links):
+        # In a palmtree, port x meets the port that is as far from the other end of the row.
+        there = links - 1 - parallel if network.world == "palmtree" else parallel
         ends = [
-            first[own] + (parallel * (groups - 1) + _port(network.world, own, other, groups)) * sizes[own] // ports
-            for own, other in ((i, j), (j, i))
+            first[own] + (which * (groups - 1) + _port(network.world, own, other, groups)) * sizes[own] // ports
+            for own, other, which in ((i, j, parallel), (j, i, there))
         ]
         edges.add(ends[0], ends[1], a.link_rate, a.switch + a.world, GLOBAL)
     graph = _switched(a, np.arange(a.count) // network.endpoints_per_switch, np.repeat(np.arange(groups, dtype=np.int32), sizes), edges, 5)
@@ -158,6 +160,8 @@ def _port(arrangement: str, own: np.ndarray, other: np.ndarray, groups: int) -> 
     ahead = (other - own) % groups
     if arrangement == "relative":
         return ahead - 1
+    if arrangement == "palmtree":
+        return groups - 1 - ahead
     return np.where(2 * ahead <= groups, 2 * (ahead - 1), 2 * (groups - ahead) - 1)
 
 

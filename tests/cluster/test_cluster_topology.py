@@ -56,7 +56,7 @@ def test_a_small_dragonfly(network_of):
     assert ((g.link_kind[used] == 2) & (routes >= 0)).sum(axis=1).max() == 1
 
 
-@pytest.mark.parametrize("arrangement", ["absolute", "relative", "circulant"])
+@pytest.mark.parametrize("arrangement", ["absolute", "relative", "circulant", "palmtree"])
 @pytest.mark.parametrize(("a", "g", "links"), [(4, 9, 1), (4, 8, 1), (3, 4, 3), (8, 5, 4), (2, 2, 5)])
 def test_every_pair_of_groups_is_joined_and_ports_are_shared_evenly(network_of, arrangement, a, g, links):
     graph = network_of(2 * a * g, **dragonfly(2, a, g, links, arrangement)).graph()
@@ -65,6 +65,22 @@ def test_every_pair_of_groups_is_joined_and_ports_are_shared_evenly(network_of, 
     assert sorted(map(tuple, pairs.tolist())) == sorted(list(itertools.combinations(range(g), 2)) * links)
     degree = np.bincount(np.concatenate([graph.u[world], graph.v[world]]), minlength=graph.vertices)[graph.kind == 1]
     assert degree.max() - degree.min() <= 1
+
+
+@pytest.mark.parametrize(("g", "links"), [(9, 1), (5, 2), (3, 4)])
+def test_port_x_of_a_palmtree_leads_to_group_i_minus_x_minus_1_and_arrives_at_the_port_opposite(network_of, g, links):
+    a, h = 4, 2
+    graph = network_of(2 * a * g, **dragonfly(2, a, g, links, "palmtree")).graph()
+    world = graph.link_kind == 2
+    first = 2 * a * g
+    found = sorted(tuple(sorted(pair)) for pair in zip((graph.u[world] - first).tolist(), (graph.v[world] - first).tolist()))
+    expected = []
+    for i in range(g):
+        for x in range(a * h):
+            j, y = (i - x % (g - 1) - 1) % g, a * h - 1 - x
+            assert (j - y % (g - 1) - 1) % g == i, "the port at the other end leads back"
+            expected.append(tuple(sorted((i * a + x // h, j * a + y // h))))
+    assert found == sorted(expected)[::2], "each link was seen from both of its ends"
 
 
 def test_groups_may_differ_in_size(network_of):
