@@ -1,0 +1,1 @@
+"""The network whose nodes have clocks: links with delays, and the built-in shapes."""

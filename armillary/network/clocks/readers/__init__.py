@@ -1,0 +1,1 @@
+"""The files: graphs, oscillators and recorded exchanges."""
