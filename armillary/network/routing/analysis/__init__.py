@@ -1,0 +1,1 @@
+"""Saturation, exact channel loads, dependencies between channels, ablations."""

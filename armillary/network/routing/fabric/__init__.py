@@ -1,0 +1,1 @@
+"""The network: routers, groups, channels, and where they come from and go to."""

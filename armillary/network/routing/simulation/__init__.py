@@ -1,0 +1,1 @@
+"""The packet network, cycle by cycle."""

@@ -1,0 +1,1 @@
+"""What is sent: synthetic patterns, messages with dependencies, traces."""
