@@ -1,0 +1,15 @@
+from .auto import Auto as Auto
+from .cascade import Cascade as Cascade
+from .common_neighbour import CommonNeighbour as CommonNeighbour
+from .direct import Direct as Direct
+from .distance_halving import DistanceHalving as DistanceHalving
+from .execution.ranks import Allgather as Allgather
+from .execution.replay import replay as replay
+from .execution.simulated import simulated as simulated
+from .graphs.built_in import grid as grid
+from .graphs.built_in import random as random
+from .graphs.neighbours import Neighbours as Neighbours
+from .graphs.neighbours import from_edges as from_edges
+from .graphs.neighbours import from_lists as from_lists
+from .node_aware import NodeAware as NodeAware
+from .planning.schedule import Schedule as Schedule
