@@ -1,0 +1,1 @@
+"""What follows from playing a scenario under several policies."""

@@ -1,0 +1,1 @@
+"""User interrupts of x86 processors, modelled state by state."""

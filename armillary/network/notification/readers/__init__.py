@@ -1,0 +1,1 @@
+"""Scenarios (TOML) and message traces (CSV) of a user."""

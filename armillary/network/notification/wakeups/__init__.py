@@ -1,0 +1,1 @@
+"""What waking another thread costs on this machine."""
