@@ -1,0 +1,1 @@
+"""The network card: who may open an endpoint on which VNI."""

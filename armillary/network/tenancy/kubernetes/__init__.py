@@ -1,0 +1,1 @@
+"""Kubernetes objects that the VNI service reads, writes and audits."""

@@ -1,0 +1,1 @@
+"""How many VNIs a cluster needs."""

@@ -1,0 +1,1 @@
+"""Job traces and services of network cards, read from files of strangers."""

@@ -1,0 +1,1 @@
+"""The VNI service: who has which VNI, in a database, behind two webhooks."""
