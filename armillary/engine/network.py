@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from armillary.cluster import Cluster, Graph
+from armillary.engine.resources import whole
 from armillary.engine.routing import ECMP, FIRST, SPREAD, Router
 from armillary.engine.sharing import Activity, Pool, checked_uses, positive
 from armillary.errors import InputError, unknown
@@ -183,13 +184,15 @@ class Network:
         priority: int = 0,
         latency: float | None = None,
         also: Iterable[Pool] = (),
+        count: int = 1,
     ) -> Flow:
         """Starts a transfer of `nbytes`; 0 bytes take only the latency.
 
         `path` lists pools to use instead of the route, whose `latency` is then 0 unless given. `rate` caps the flow in bytes/s, `on` names
-        the network if the cluster has several, and `also` lists further pools to use (such as a disk at one end).
+        the network if the cluster has several, and `also` lists further pools to use (such as a disk at one end). With a `count` the flow
+        stands for that many equal ones, of `nbytes`, `weight` and `rate` each, which begin and end together.
         """
-        self.flows += 1
+        self.flows += count
         if path is not None:
             self._place(source), self._place(destination)
             route = Route(*checked_uses(self.sim, path), 0.0)
@@ -209,9 +212,15 @@ class Network:
         flow.started = self.sim.now
         flow._lane = -1
         flow.nbytes = nbytes = positive(nbytes, "nbytes", zero=True)
+        weight = positive(weight, "weight")
+        if count != 1:
+            count = whole(count, "count")
+            nbytes, weight, cap = nbytes * count, weight * count, cap * count
+            flow.nbytes = nbytes
+            uses = self.sim.sharing._for_many(pools, uses, count)
         if self.sim.timeline is not None:
             self._departs(flow)
-        flow._begin(self.sim, nbytes, pools, uses, positive(weight, "weight"), cap, priority, delay, None)
+        flow._begin(self.sim, nbytes, pools, uses, weight, cap, priority, delay, None)
         return flow
 
     def route(self, source: Place, destination: Place, on: str | None = None) -> Route:

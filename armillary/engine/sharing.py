@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary.engine import maxmin
 from armillary.engine.events import Event
+from armillary.engine.resources import whole
 from armillary.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Activity(Event):
     `work` is in the unit of the pools. `uses` is a pool, several pools, or a mapping from pool to usage factor (an aggregation tree of k
     helpers uses the switch's pool k times). `weight` is its share relative to others, and `cap` limits its rate. Activities of a higher
     `priority` number get only what those of lower numbers leave. The activity starts after `delay` seconds, during which it uses nothing.
+    With a `count` it stands for that many equal activities of this work, weight and cap each, which begin and end together; its `work` and
+    `rate` are those of all of them.
     """
 
     __slots__ = ("_cap", "_handle", "_order", "_pools", "_priority", "_row", "_uses", "_weight", "work")
@@ -142,10 +145,16 @@ class Activity(Event):
         priority: int = 0,
         delay: float = 0.0,
         name: str | None = None,
+        count: int = 1,
     ) -> None:
         pools, factors = checked_uses(sim, uses)
         cap = math.inf if cap is None else positive(cap, "cap", infinite=True)
-        self._begin(sim, positive(work, "work", zero=True), pools, factors, positive(weight, "weight"), cap, priority, delay, name)
+        work, weight = positive(work, "work", zero=True), positive(weight, "weight")
+        if count != 1:
+            count = whole(count, "count")
+            work, weight, cap = work * count, weight * count, cap * count
+            factors = sim.sharing._for_many(pools, factors, count)
+        self._begin(sim, work, pools, factors, weight, cap, priority, delay, name)
 
     def _begin(
         self,
@@ -267,6 +276,8 @@ class Sharing:
         self._rows = list(range(63, -1, -1))
         self._begun: list[Activity] = []
         self._lone: list[int] = []
+        #: The pools that are not shared.
+        self._fatpipes: set[int] = set()
         #: The pools that have failed, with their names.
         self._down: dict[int, str] = {}
         self._dirty = False
@@ -283,8 +294,16 @@ class Sharing:
             activities, width = self.system.pool.shape
             self.system = maxmin.enlarged(self.system, activities, max(2 * len(self.system.capacity), self._pools), width)
         self.system.capacity[first : self._pools] = capacities
+        if fatpipe:
+            self._fatpipes.update(range(first, self._pools))
         self.system.chain[first : self._pools, maxmin.KIND] = maxmin.FATPIPE if fatpipe else maxmin.SHARED
         return first
+
+    def _for_many(self, pools: tuple[int, ...], uses: tuple[float, ...], count: int) -> tuple[float, ...]:
+        """Usage by an activity that stands for `count`: a fatpipe limits each of them, so all together may go `count` times as fast."""
+        if self._fatpipes.isdisjoint(pools):
+            return uses
+        return tuple(use / count if pool in self._fatpipes else use for pool, use in zip(pools, uses, strict=True))
 
     def _ask(self) -> None:
         self._dirty = True
