@@ -1,0 +1,22 @@
+"""The workflow really run on this machine over ADIOS2's SST, from memory to memory, beside its prediction by simulation.
+
+W. F. Godoy, N. Podhorszki, R. Wang et al., ADIOS 2: the adaptable input output system, SoftwareX 12, 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from armillary.arena import Technique, parameter
+
+
+@dataclass(frozen=True)
+class Adios2Sst(Technique):
+    """Really executed with two processes; rounds of BP5 and SST take turns in the same processes."""
+
+    rounds: int = parameter(3, "rounds of each engine, of which the median counts", range=(1, 100))
+
+    #: ADIOS2's name of the engine.
+    engine: ClassVar[str] = "SST"
+    takes = frozenset({"real"})

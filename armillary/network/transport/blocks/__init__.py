@@ -1,0 +1,1 @@
+"""Blocks of global arrays, and who needs what of whose."""

@@ -1,0 +1,1 @@
+"""The data transport layer: transactions of publishers and subscribers."""

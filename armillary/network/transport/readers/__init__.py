@@ -1,0 +1,1 @@
+"""Readers of workflows, stream configurations and metadata."""

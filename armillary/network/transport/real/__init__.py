@@ -1,0 +1,1 @@
+"""Workflows that really run, over ADIOS2."""

@@ -1,0 +1,1 @@
+"""Making data smaller before it moves."""
