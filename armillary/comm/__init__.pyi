@@ -35,10 +35,10 @@ from .run import backends as backends
 from .run import run as run
 from .topology.neighbours import Graph as Graph
 from .topology.neighbours import Grid as Grid
+from .virtual.busy import Busy as Busy
 from .virtual.costs import LogGP as LogGP
 from .virtual.costs import SharedMemory as SharedMemory
 from .virtual.ghost import Ghost as Ghost
-from .virtual.busy import Busy as Busy
 from .virtual.progress import Policy as Policy
 from .virtual.progress import Progress as Progress
 from .virtual.progress import interrupt as interrupt

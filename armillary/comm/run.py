@@ -40,7 +40,8 @@ class _Backend:
 _MPI4PY = ("mpi4py", "mpi4py", "mpi")
 _TORCH = ("torch", "PyTorch", "learn")
 _VIRTUAL_OPTIONS = (
-    "cluster", "placement", "model", "progress", "protocol", "payload", "timeline", "constants", "shm", "collectives", "speed_ratio", "shuffle",
+    "cluster", "placement", "model", "progress", "protocol", "payload", "timeline", "constants", "shm", "collectives", "speed_ratio",
+    "shuffle",
 )  # fmt: skip
 
 _BACKENDS = {
@@ -90,8 +91,8 @@ def run(
     `program` is a function, or `"module:function"`. `collectives` chooses algorithms (`{"allreduce": "ring"}`). `options` are the
     backend's own: `library=` and `timeout=` (seconds) on `mpi`, `timeout=` on `gloo` and `nccl`, and on `gloo` `restarts=`, the number of
     killed processes that others may replace (the ranks then go on with `comm.renewed()`). On `virtual`, which runs in simulated
-    time, they are `cluster=`, `placement=`, `model=`, `progress=`, `protocol=`, `payload=`, `timeline=`, `constants=`, `shm=`, `speed_ratio=` and
-    `collectives="modelled"` (docs/virtual-ranks.md).
+    time, they are `cluster=`, `placement=`, `model=`, `progress=`, `protocol=`, `payload=`, `timeline=`, `constants=`, `shm=`,
+    `speed_ratio=` and `collectives="modelled"` (docs/virtual-ranks.md).
 
     On `mpi`, `gloo` and `nccl` the program must be importable by name, and arguments and results are numbers, text, bytes, arrays, and
     lists, tuples and dictionaries of these. Inside a job that mpiexec started, `mpi` uses the ranks of the job.
