@@ -1,0 +1,1 @@
+"""Measuring exchanges against a loop written by hand, in one set of ranks."""

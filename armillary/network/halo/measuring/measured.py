@@ -1,0 +1,85 @@
+"""Measurements: which strategies there are, and what their rounds say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from armillary import comm
+
+#: A measurement is noisy if its rounds spread by more than this share of the median.
+NOISY = 0.3
+#: The seconds after which a job is assumed to hang.
+_PATIENCE_S = 600.0
+PROGRAM = "armillary.network.halo.measuring.program:measure"
+
+
+@dataclass(frozen=True, order=True)
+class Strategy:
+    """One way to exchange: method, call, and how each is done."""
+
+    method: str
+    call: str
+    packer: str = "numpy"
+    describe: str = "subarray"
+    corners: str = "auto"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.call}"
+
+    def given(self) -> dict[str, str]:
+        """The strategy as the ranks take it."""
+        return {name: getattr(self, name) for name in ("method", "call", "packer", "describe", "corners")}
+
+
+FOUR = ("p2p", "p2p-persistent", "neighbourhood", "neighbourhood-persistent")
+STRATEGIES = (*(Strategy("packed", call) for call in (*FOUR, "partitioned")), *(Strategy("datatype", call) for call in FOUR))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The seconds of one exchange in each round by a strategy, and by the loop by hand in the same rounds; the slowest rank counts."""
+
+    own: tuple[float, ...]
+    reference: tuple[float, ...]
+    #: The seconds of a step of the code, exchange included.
+    step: float
+    #: What the library did wrong if the strategy fell back to messages, or "".
+    fault: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """The median of the rounds' own ratios to the loop by hand."""
+        return statistics.median(a / b for a, b in zip(self.own, self.reference))
+
+    @property
+    def median(self) -> float:
+        """The median seconds of an exchange."""
+        return statistics.median(self.own)
+
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles of the ratios, as a share of their median."""
+        low, _, high = statistics.quantiles([a / b for a, b in zip(self.own, self.reference)], n=4)
+        return (high - low) / self.ratio
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the rounds differ too much to hold a claim."""
+        return self.spread > NOISY
+
+
+def measure(
+    works: Sequence[Mapping[str, Any]], strategies: Sequence[Strategy], *, library: str, ranks: int, rounds: int
+) -> list[dict[Strategy, Measured]]:
+    """Measure strategies on works in one job of an MPI library, and return one table per work. Wrong halos end the job with an error."""
+    given = [one.given() for one in strategies]
+    found = comm.run(
+        PROGRAM, [dict(work) for work in works], given, rounds, ranks=ranks, backend="mpi", library=library, timeout=_PATIENCE_S
+    )[0]  # fmt: skip
+    return [
+        {one: Measured(tuple(cell["own"]), tuple(cell["reference"]), cell["step"], cell["fault"]) for one, cell in zip(strategies, table)}
+        for table in found
+    ]

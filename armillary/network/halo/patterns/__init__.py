@@ -1,0 +1,1 @@
+"""Who sends how many bytes to whom in each iteration: stencils, adaptive meshes, random ones."""

@@ -1,0 +1,1 @@
+"""Exchanges on virtual ranks under a choice of protocols."""
