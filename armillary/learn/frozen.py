@@ -458,8 +458,8 @@ class FrozenXlstm:
         # [heads, from, gate and to].
         recurrent = a["recurrent"].transpose(1, 3, 0, 2).reshape(heads, self.config.hidden // heads, -1)
         for t in range(x.shape[1]):
-            back = product(h.reshape(len(h), heads, -1).transpose(1, 0, 2), recurrent).reshape(heads, len(h), 4, -1)
-            back = back.transpose(1, 2, 0, 3).reshape(len(h), -1)
+            each = product(h.reshape(len(h), heads, -1).transpose(1, 0, 2), recurrent).reshape(heads, len(h), 4, -1)
+            back = each.transpose(1, 2, 0, 3).reshape(len(h), -1)
             z, log_i, f, o = np.split(product(x[:, t], a["weight"].T) + a["bias"] + back, 4, -1)
             log_f = self._log_forget(f)
             new = np.maximum(log_f + m, log_i)
