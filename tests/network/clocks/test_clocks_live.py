@@ -32,7 +32,7 @@ def test_offsets_of_shifted_clocks_are_found_within_their_bounds(ranks: int) -> 
 def test_ranks_of_mpi_share_a_clock() -> None:
     if comm.backends()["mpi"]:
         pytest.skip(comm.backends()["mpi"])
-    found = comm.run("armillary.network.clocks.alignment.live:measured", 4, 50, 0.2, ranks=2, backend="mpi").values[0]
+    found = comm.run("armillary.network.clocks.alignment.live:measured", 4, 50, 0.2, ranks=2, backend="mpi", library="mpich").values[0]
     assert abs(found["offset"][1]) <= found["error"][1]
 
 

@@ -16,15 +16,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_WORD = ir.IntType(64)
-
 
 @intrinsic
 def load_acquire(typing_context: Any, address: Any) -> Any:
     """The 64-bit number at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
+        return builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), "acquire", 8)
 
     return types.int64(types.int64), generate
 
@@ -34,7 +32,7 @@ def store_release(typing_context: Any, address: Any, value: Any) -> Any:
     """Stores a 64-bit number at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), "release", 8)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
@@ -66,7 +64,7 @@ def c_write(typing_context: Any, file: Any, address: Any, size: Any) -> Any:
 
 def _moves(name: str) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_WORD, [ir.IntType(32), _WORD, _WORD])
+        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(32), ir.IntType(64), ir.IntType(64)])
         function = cgutils.get_or_insert_function(builder.module, kind, name)
         return builder.call(function, [builder.trunc(arguments[0], ir.IntType(32)), arguments[1], arguments[2]])
 
@@ -78,7 +76,7 @@ def c_syscall(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) 
     """`syscall` of the C library with four arguments."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_WORD, [_WORD], var_arg=True)
+        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)], var_arg=True)
         function = cgutils.get_or_insert_function(builder.module, kind, "syscall")
         return builder.call(function, list(arguments))
 
