@@ -1,4 +1,7 @@
-"""No correction: every clock runs at the pace of its oscillator."""
+"""No correction: every clock runs at the pace of its oscillator.
+
+D. W. Allan, Statistics of atomic frequency standards, Proceedings of the IEEE 54(2), 1966.
+"""
 
 from __future__ import annotations
 
