@@ -24,6 +24,7 @@ from .resources import Semaphore as Semaphore
 from .sharing import Activity as Activity
 from .sharing import LinkDown as LinkDown
 from .sharing import Pool as Pool
+from .sharing import Uses as Uses
 from .sharing import max_min as max_min
 from .simulation import Handle as Handle
 from .simulation import Simulation as Simulation

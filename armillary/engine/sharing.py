@@ -125,9 +125,10 @@ class Pool:
 class Activity(Event):
     """Work that uses pools at one common rate, as an event that happens when all of it is done.
 
-    `work` is in the unit of the pools. `uses` is a pool, several pools, or a mapping from pool to usage factor (an aggregation tree of k
-    helpers uses the switch's pool k times). `weight` is its share relative to others, and `cap` limits its rate. Activities of a higher
-    `priority` number get only what those of lower numbers leave. The activity starts after `delay` seconds, during which it uses nothing.
+    `work` is in the unit of the pools. `uses` is a pool, several pools, `Uses`, or a mapping from pool to usage factor (an aggregation
+    tree of k helpers uses the switch's pool k times). `weight` is its share relative to others, and `cap` limits its rate. Activities of a
+    higher `priority` number get only what those of lower numbers leave. The activity starts after `delay` seconds, during which it uses
+    nothing.
     With a `count` it stands for that many equal activities of this work, weight and cap each, which begin and end together; its `work` and
     `rate` are those of all of them.
     """
@@ -138,7 +139,7 @@ class Activity(Event):
         self,
         sim: Simulation,
         work: float,
-        uses: Pool | Iterable[Pool] | Mapping[Pool, float],
+        uses: Uses | Pool | Iterable[Pool] | Mapping[Pool, float],
         *,
         weight: float = 1.0,
         cap: float | None = None,
@@ -251,8 +252,29 @@ class Activity(Event):
         return f"{self.name or 'activity'} ({self.remaining:g} of {self.work:g} left, rate {self.rate:g})"
 
 
-def checked_uses(sim: Simulation, uses: Pool | Iterable[Pool] | Mapping[Pool, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+class Uses:
+    """Pools with the usage of each, checked once for many activities that use the same."""
+
+    __slots__ = ("factors", "pools", "sim")
+
+    def __init__(self, sim: Simulation, uses: Pool | Iterable[Pool] | Mapping[Pool, float]) -> None:
+        self.sim = sim
+        #: The numbers of the pools and the usage of each; a pool that is named twice is used twice.
+        self.pools, self.factors = checked_uses(sim, uses)
+
+    @classmethod
+    def _existing(cls, sim: Simulation, pools: tuple[int, ...], factors: tuple[float, ...]) -> Uses:
+        made = cls.__new__(cls)
+        made.sim, made.pools, made.factors = sim, pools, factors
+        return made
+
+
+def checked_uses(sim: Simulation, uses: Uses | Pool | Iterable[Pool] | Mapping[Pool, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The numbers of the pools and the usage of each; a pool that is named twice is used twice."""
+    if isinstance(uses, Uses):
+        if uses.sim is not sim:
+            raise InputError("uses: found uses of another simulation; expected pools of this one")
+        return uses.pools, uses.factors
     if isinstance(uses, Pool):
         return (uses._index,), (1.0,)
     pairs = uses.items() if isinstance(uses, Mapping) else ((pool, 1.0) for pool in uses)

@@ -59,15 +59,17 @@ class Isotonic:
     values: Array
 
     @classmethod
-    def fit(cls, scores: Any, labels: Any) -> Isotonic:
-        """Pools adjacent violators: the non-decreasing values nearest to the labels, in squares."""
+    def fit(cls, scores: Any, labels: Any, weights: Any = None) -> Isotonic:
+        """Pools adjacent violators: the non-decreasing values nearest to the labels, in squares, each counted `weights` times if given."""
         from scipy.optimize import isotonic_regression
 
         x, y = np.asarray(scores, np.float64).ravel(), np.asarray(labels, np.float64).ravel()
         _same_length(x, y)
-        knots, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-        mean = np.bincount(inverse, y) / counts
-        found = isotonic_regression(mean, weights=counts.astype(np.float64)).x
+        w = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64).ravel()
+        _same_length(x, w)
+        knots, inverse = np.unique(x, return_inverse=True)
+        counts = np.bincount(inverse, w)
+        found = isotonic_regression(np.bincount(inverse, w * y) / counts, weights=counts).x
         keep = np.ones(len(knots), bool)
         keep[1:-1] = (found[1:-1] != found[:-2]) | (found[1:-1] != found[2:])
         return cls(knots[keep], np.asarray(found)[keep])

@@ -157,12 +157,12 @@ class _Polls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asking = threading.Lock()
-        self._due: list[tuple[float, int, float, Callable[[], bool], External | None]] = []
+        self._due: list[tuple[float, int, float | Callable[[], float], Callable[[], bool], External | None]] = []
         self._count = 0
         self._alive = False
         self._idle_at = -math.inf
 
-    def add(self, ask: Callable[[], bool], every: float, event: External | None) -> None:
+    def add(self, ask: Callable[[], bool], every: float | Callable[[], float], event: External | None) -> None:
         with self._lock:
             self._count += 1
             heapq.heappush(self._due, (time.monotonic(), self._count, every, ask, event))
@@ -189,8 +189,9 @@ class _Polls:
                     _, number, every, ask, event = heapq.heappop(self._due)
                 if self._happened(ask, event):
                     return 0.0
+                wait = every() if callable(every) else every
                 with self._lock:
-                    heapq.heappush(self._due, (time.monotonic() + every, number, every, ask, event))
+                    heapq.heappush(self._due, (time.monotonic() + wait, number, every, ask, event))
         finally:
             self._asking.release()
 
@@ -237,3 +238,11 @@ def poll(ask: Callable[[], bool], every: float = 50e-6) -> None:
     """
     inside = getattr(_local, "make", None) is not None
     _polls.add(ask, every, External(current(), 1) if inside else None)
+
+
+def serve(ask: Callable[[], bool], every: Callable[[], float]) -> None:
+    """Calls `ask()` until it returns True, as `poll` does, for no task in particular; `every()` says how many seconds to leave in between.
+
+    For a service that watches the work of many tasks, and that adapts how often it looks.
+    """
+    _polls.add(ask, every, None)

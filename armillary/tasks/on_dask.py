@@ -248,7 +248,7 @@ class _DaskRun:
         unfinished = [key for key, error in self.failed.items() if isinstance(error, events.Unfinished)]
         if unfinished:
             raise events.Unfinished(f"events that can no longer happen: tasks {', '.join(unfinished[:10])}")
-        trace = Trace.of(self.recorder, self.graph, len(self.numbers))
+        trace = Trace.of(self.recorder, self.graph, len(self.numbers), origin_ns=self.origin)
         return Run(trace, trace.makespan, self.failed, self.cancelled, self.results)
 
     def _done(self, task: Task, outcome: _Outcome) -> None:

@@ -161,7 +161,7 @@ class _ProcessRun:
                 self.blocks.close()
         if self.unfinished:
             raise Unfinished(f"events that can no longer happen: tasks {', '.join(self.unfinished[:10])}")
-        trace = Trace.of(self.recorder, self.graph, self.executor.count, self.pool.has)
+        trace = Trace.of(self.recorder, self.graph, self.executor.count, self.pool.has, origin_ns=self.origin)
         return Run(trace, trace.makespan, self.failed, self.cancelled, self.results, self.gil_wait / 1e9)
 
     def _now(self) -> int:

@@ -109,7 +109,7 @@ class _ThreadRun:
             worker.join()
         if self.unfinished:
             raise events.Unfinished(f"events that can no longer happen: tasks {', '.join(self.unfinished[:10])}")
-        trace = Trace.of(self.recorder, self.graph, self.executor.count, self.pool.has)
+        trace = Trace.of(self.recorder, self.graph, self.executor.count, self.pool.has, origin_ns=self.origin)
         seconds = float(trace["ended"].max(initial=0)) / 1e9
         return Run(trace, seconds, self.failed, self.cancelled, self.results, self.gil_wait / 1e9)
 

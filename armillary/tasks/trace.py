@@ -86,15 +86,18 @@ class Trace:
     nodes: tuple[str, ...] = ("host",)
     workers: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
+    #: What `time.monotonic_ns()` was when the run began, or None in simulated time and for runs that were read from a file.
+    origin_ns: int | None = None
 
     @staticmethod
     def of(
-        recorder: Recorder, graph: Graph, workers: int, resources: Mapping[str, float] | None = None, nodes: tuple[str, ...] = ("host",)
-    ) -> Trace:
+        recorder: Recorder, graph: Graph, workers: int, resources: Mapping[str, float] | None = None, nodes: tuple[str, ...] = ("host",),
+        origin_ns: int | None = None,
+    ) -> Trace:  # fmt: skip
         """The trace of a recorder's rows."""
         rows = np.frombuffer(recorder.rows, np.int64).reshape(-1, len(COLUMNS)) if recorder.rows else np.empty((0, len(COLUMNS)), np.int64)
         rows.flags.writeable = False
-        return Trace(rows, _Keys(graph), _Names(graph), nodes, workers, dict(resources or {}))
+        return Trace(rows, _Keys(graph), _Names(graph), nodes, workers, dict(resources or {}), origin_ns)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -361,3 +361,17 @@ def test_files_of_other_tools_are_loaded_by_the_same_call(tmp_path, file_text):
     assert (c.nodes, c.cores, c.threads) == (129, 129 * 32, 129 * 64)
     (tmp_path / "machine.txt").write_text(file_text)
     assert cluster.load(tmp_path / "machine.txt").name == "my-cluster"
+
+
+@pytest.mark.parametrize("line", ['extends = "my.toml"', '[power]\ncarbon_intensity = "week.csv"', '[[link]]\nedges = "wires.csv"'])
+def test_text_that_may_not_name_files_is_refused_where_it_does(line):
+    with pytest.raises(InputError, match="files cannot be named here"):
+        cluster.loads(line, files=False)
+
+
+def test_text_may_extend_a_preset_and_nests_only_so_deep(file_text):
+    assert cluster.loads(file_text, files=False) == cluster.loads(file_text)
+    extended = cluster.loads('extends = "dgx-h100"\nname = "mine"', files=False)
+    assert extended.devices("gpu") == cluster.find("dgx-h100").devices("gpu")
+    with pytest.raises(InputError, match="nested too deep"):
+        cluster.loads("a = " + "[" * 100_000 + "]" * 100_000)

@@ -99,6 +99,7 @@ def test_gb200_nvl72():
 def test_frontier():
     c = cluster.preset("frontier")
     assert (c.nodes, c.devices("gpu")) == (9856, 78848)
+    assert (c.node(0).cores, c.node(0).usable_cores) == (64, 56)
     assert c.peak("fp64") == pytest.approx(1.884e18, rel=5e-4)
     graph = c.graph("compute")
     assert (len(graph.endpoints), graph.switches) == (39424, 2464)
@@ -115,7 +116,7 @@ def test_frontier():
 
 def test_frontier_of_the_system_paper():
     c = cluster.preset("frontier-2022")
-    assert c.nodes == 9472
+    assert (c.nodes, c.node(0).usable_cores) == (9472, 56)
     assert c.group_bandwidth("compute") == pytest.approx(7.3e12)
     assert c.taper("compute") == pytest.approx(0.570, abs=5e-4)
     assert c.global_bandwidth("compute") == pytest.approx(270.1e12)

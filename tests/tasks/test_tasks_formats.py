@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import operator
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from armillary.errors import InputError
-from armillary.tasks import Graph, Threads, Virtual
-from armillary.tasks.formats import from_dot, from_rec, from_stg, from_wfformat
+from armillary.tasks import Graph, Threads, Virtual, shapes
+from armillary.tasks.formats import from_dot, from_rec, from_stg, from_wfformat, trace_from_rec
 from armillary.tasks.shapes import cholesky
 
 NEW: dict[str, Any] = {
@@ -182,3 +184,102 @@ def test_a_trace_leaves_as_parquet_and_csv(tmp_path: Path) -> None:
     run.trace.to_csv(tmp_path / "t.csv")
     assert polars.read_parquet(tmp_path / "t.parquet").equals(run.trace.table())
     assert len(polars.read_csv(tmp_path / "t.csv")) == 10
+
+
+REC = """Name: dgemm_v2
+Model: gemm
+JobId: 0_7
+SubmitOrder: 3
+Priority: 2
+DependsOn: 0_6
+DepLabels: handle 3
+WorkerId: 1
+MemoryNode: 0
+SubmitTime: 0.500000
+StartTime: 1.250000
+EndTime: 3.750001
+Footprint: 1a2b3c
+GFlop: 0.033554
+Parameters: 960x960
+Sizes: 100 200 300
+BrandNew: anything
+MPIRank: 0
+
+Control: WontUse
+JobId: 0_8
+SubmitOrder: 4
+Handles: 0x1
+
+Name: first
+JobId: 0_6
+WorkerId: 0
+EndTime: 1.000000
+
+Name: never ran
+JobId: 0_9
+SubmitTime: 4.0
+"""
+
+
+def test_records_are_read_as_a_trace_and_keys_of_newer_versions_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "tasks.rec").write_text(REC)
+    found = trace_from_rec(tmp_path / "tasks.rec")
+    trace = found.trace
+    assert list(trace.names) == ["gemm", "first"]
+    assert list(trace.keys) == ["0_7", "0_6"]
+    assert trace["started"].tolist() == [1_250_000, 0], "a time of 0 is left out"
+    assert trace["ended"].tolist() == [3_750_001, 1_000_000]
+    assert trace["worker"].tolist() == [1, 0]
+    assert found.workers == ("0", "1")
+    assert found.flops[0] == pytest.approx(33_554_000.0)
+    assert found.bytes[0] == 600.0
+    assert np.isnan(found.flops[1])
+    graph = from_rec(tmp_path / "tasks.rec")
+    assert [task.key for task in graph.tasks] == ["0_7", "0_8", "0_6", "0_9"]
+
+
+def test_workers_of_several_ranks_are_different_workers(tmp_path: Path) -> None:
+    rows = [f"Name: a\nJobId: {rank}_{i}\nWorkerId: {i}\nStartTime: 1\nEndTime: 2\nMPIRank: {rank}\n" for rank in (0, 1) for i in (0, 1)]
+    (tmp_path / "tasks.rec").write_text("\n".join(rows))
+    found = trace_from_rec(tmp_path / "tasks.rec")
+    assert found.workers == ("0/0", "0/1", "1/0", "1/1")
+    assert found.trace["worker"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_run_written_as_records_is_the_same_trace(tmp_path: Path) -> None:
+    g = shapes.cholesky(4, cost=0.001)
+    run = g.run(Virtual(3))
+    run.trace.to_rec(tmp_path / "tasks.rec", g)
+    back = trace_from_rec(tmp_path / "tasks.rec").trace
+    for column in ("worker", "started", "ended"):
+        assert back[column].tolist() == run.trace[column].tolist()
+    assert [back.names[i] for i in back["task"]] == [run.trace.names[i] for i in run.trace["task"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Name: a\nJobId: 1\n", "no task that ran"),
+        ("Name: a\nWorkerId: 0\nEndTime: 1\n", "no JobId"),
+        ("Name: a\nJobId: 1\nWorkerId: x\nEndTime: 1\n", "tasks.rec:3: WorkerId"),
+        ("Name: a\nJobId: 1\nWorkerId: 0\nStartTime: 3\nEndTime: 1\n", "is before"),
+        ("Name: a\nJobId: 1\nWorkerId: 0\nEndTime: nan\n", "tasks.rec:4: EndTime"),
+        ("Name: a\nJobId: 1\nWorkerId: 0\nEndTime: 1e300\n", "at most"),
+        ("Name: a\nJobId: 1\nWorkerId: 0\nEndTime: 1\nGFlop: many\n", "GFlop"),
+        ("no colon\n", "expected Key: value"),
+        ("\x01: 3\n", "expected Key: value"),
+    ],
+)
+def test_wrong_records_are_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "tasks.rec").write_text(text)
+    with pytest.raises(InputError, match=said) as found:
+        trace_from_rec(tmp_path / "tasks.rec")
+    assert "\n" not in str(found.value)
+
+
+def test_a_run_of_threads_says_when_it_began() -> None:
+    before = time.monotonic_ns()
+    run = shapes.chain(3, call=lambda: None).run(Threads(1))
+    assert run.trace.origin_ns is not None
+    assert before <= run.trace.origin_ns <= time.monotonic_ns()
+    assert shapes.chain(3).run(Virtual(1)).trace.origin_ns is None

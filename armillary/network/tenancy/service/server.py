@@ -9,34 +9,36 @@ wait at that moment into one transaction, so that they share one commit.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
-import ipaddress
 import json
 import re
-import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from armillary import extras
 from armillary.errors import InputError, one_line
-from armillary.listening import bounded_connection, listen
+from armillary.listening import (
+    LOOPBACK,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    ThreadedServer,
+    headers_of,
+    is_own_name,
+    json_type_only,
+    read_body,
+    serve_until_interrupted,
+)
 
 from .hooks import Answer
 
 if TYPE_CHECKING:
     from .vni_service import VniService
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 PORT = 8842
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: Domains that are never delegated, and the ends of the names of Kubernetes services.
-RESERVED = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
 #: The name by which the published controller calls the service.
 HOSTS = ("vni-endpoint-service.vni-management",)
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
@@ -61,13 +63,7 @@ class Limits:
     waiting: int = 128
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(said)
-        self.status = status
-
-
-class VniServer:
+class VniServer(ThreadedServer):
     """Serves a VNI service in a thread of its own, from entering the context to leaving it.
 
     host: the loopback unless told otherwise. port: 0 takes any that is free; `url` says which. token: the first part of every path; it is
@@ -78,60 +74,35 @@ class VniServer:
         self, service: VniService, *, host: str = "127.0.0.1", port: int = PORT, token: str | None = None, open: bool = False,
         hosts: tuple[str, ...] = HOSTS, limits: Limits | None = None,
     ) -> None:  # fmt: skip
-        if not 0 <= port <= 65535:
-            raise InputError(f"found {port}; expected 0 to 65535 (0: any that is free)", where="port")
         if token is not None and not _TOKEN.fullmatch(token):
             raise InputError("found something else; expected 16 to 200 letters, digits and . _ ~ -", where="token")
         if host not in LOOPBACK and token is None and not open:
             raise InputError(f"found {one_line(host, 60)} without a token: whoever reaches it could take VNIs; give a token, or open=True")
-        for package in ("uvicorn", "h11"):
-            extras.need(package)
-        self.service, self.host, self.token, self.limits = service, host, token, limits or Limits()
+        self.service, self.token, self.limits = service, token, limits or Limits()
+        super().__init__(self._answer, host=host, port=port, connections=self.limits.connections, headers_s=self.limits.read_s)
         self.hosts = frozenset(name.lower() for name in (*hosts, host))
-        self._port, self._waiting = port, 0
+        self._waiting = 0
         self._queue: list[tuple[str, bytes, asyncio.Future[Answer]]] = []
         self._working = False
 
-    def __enter__(self) -> VniServer:
-        import uvicorn
-
-        self._listener = listen(self.host, self._port)
+    def __enter__(self) -> Self:
         self._database = ThreadPoolExecutor(1, "vni")
-        settings = uvicorn.Config(
-            self._answer, interface="asgi3", http=bounded_connection(self.limits.connections, self.limits.read_s), lifespan="off",
-            log_level="warning", log_config=None, access_log=False, ws="none", server_header=False, proxy_headers=False,
-            timeout_keep_alive=max(1, int(self.limits.read_s)), timeout_graceful_shutdown=5,
-        )  # fmt: skip
-        self._server = uvicorn.Server(settings)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets=[self._listener])), daemon=True)
-        self._thread.start()
-        while not self._server.started and self._thread.is_alive():
-            self._thread.join(0.002)
-        return self
+        return super().__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
+        super().__exit__(kind, problem, trace)
         self._database.shutdown(wait=False, cancel_futures=True)
-        self._listener.close()
 
     @property
     def url(self) -> str:
         """Where it answers, the token included."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self._listener.getsockname()[1]}" + (f"/{self.token}" if self.token else "")
+        return super().url + (f"/{self.token}" if self.token else "")
 
-    def wait(self) -> None:
-        """Returns when the server has ended."""
-        self._thread.join()
-
-    async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI hands it over."""
-        if scope["type"] != "http":
-            return
         try:
             found = await self._content(scope, receive)
-        except _Refused as refused:
+        except Refused as refused:
             found = Answer(refused.status, {"error": one_line(str(refused))})
         except ConnectionError:
             return  # Nobody is left who could be answered.
@@ -144,44 +115,32 @@ class VniServer:
         await send({"type": "http.response.start", "status": found.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _content(self, scope: MutableMapping[str, Any], receive: Receive) -> Answer:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        body = await self._body(headers, receive)
+    async def _content(self, scope: Scope, receive: Receive) -> Answer:
+        headers, limits = headers_of(scope), self.limits
+        body = await read_body(headers, receive, largest=limits.body_bytes, discarded=limits.discarded_bytes, seconds=limits.read_s)
         if b"origin" in headers:
-            raise _Refused(403, "a web page asks; expected a controller")
-        if not self._ours(headers.get(b"host", "")):
-            raise _Refused(403, f'Host "{one_line(headers.get(b"host", ""), 60)}" is no name of this service')
+            raise Refused(403, "a web page asks; expected a controller")
+        if not is_own_name(headers.get(b"host", ""), self.hosts):
+            raise Refused(403, f'Host "{one_line(headers.get(b"host", ""), 60)}" is no name of this service')
         path, method = scope["path"], scope["method"]
         if self.token is not None and path not in ("/healthz", "/version"):
             given, _, rest = path.removeprefix("/").partition("/")
             if not hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
-                raise _Refused(404, "there is nothing here")
+                raise Refused(404, "there is nothing here")
             path = f"/{rest}"
         if path in ("/healthz", "/version") and method in ("GET", "HEAD"):
             return Answer(200, {"ok": True, "version": "1.0"})
         if path not in ("/sync", "/finalize"):
-            raise _Refused(404, f'found "{one_line(path, 60)}"; expected /sync, /finalize, /healthz or /version')
+            raise Refused(404, f'found "{one_line(path, 60)}"; expected /sync, /finalize, /healthz or /version')
         if method != "POST":
-            raise _Refused(405, f"found {one_line(method, 20)}; expected POST")
-        kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise _Refused(415, f'content-type: found "{one_line(kind, 40)}"; expected application/json')
+            raise Refused(405, f"found {one_line(method, 20)}; expected POST")
+        json_type_only(headers)
         return await self._asked(path, body)
-
-    def _ours(self, host: str) -> bool:
-        bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](:\d{1,5})?", host)
-        name = (bracketed[1] if bracketed else host.rpartition(":")[0] or host).lower().removesuffix(".")
-        try:
-            ipaddress.ip_address(name)
-            return True
-        except ValueError:
-            written = re.fullmatch(r"[a-z0-9._-]+", name) is not None
-            return written and ("." not in name or name in self.hosts or name.endswith(RESERVED))
 
     async def _asked(self, path: str, body: bytes) -> Answer:
         """What the database's thread answers; requests that wait while it works go together."""
         if self._waiting >= self.limits.waiting:
-            raise _Refused(503, f"{self._waiting} requests wait for the database")
+            raise Refused(503, f"{self._waiting} requests wait for the database")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         self._queue.append((path, body, answer))
@@ -191,7 +150,7 @@ class VniServer:
         try:
             return await asyncio.wait_for(asyncio.shield(answer), self.limits.answer_s)
         except TimeoutError:
-            raise _Refused(504, f"the database took more than {self.limits.answer_s:g} s") from None
+            raise Refused(504, f"the database took more than {self.limits.answer_s:g} s") from None
 
     def _work(self) -> None:
         batch, self._queue = self._queue[: self.limits.together], self._queue[self.limits.together :]
@@ -226,36 +185,7 @@ class VniServer:
             return Answer(400, {"error": str(problem)})
         return self.service.sync(document) if path == "/sync" else self.service.finalize(document)
 
-    async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes:
-        """The body; one that is too large is thrown away, so that a client that still sends gets its answer."""
-        large = _Refused(413, f"the body has more than {self.limits.body_bytes:,} bytes")
-        length = headers.get(b"content-length", "0")
-        announced = len(length) > 18 or int(length) > self.limits.body_bytes
-        if announced and headers.get(b"expect", "").lower() == "100-continue":
-            raise large  # before it is told to go on
-        body, seen, more = bytearray(), 0, True
-        try:
-            async with asyncio.timeout(self.limits.read_s):
-                while more and seen <= self.limits.discarded_bytes:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ConnectionError
-                    part = message.get("body", b"")
-                    seen += len(part)
-                    more = message.get("more_body", False)
-                    if seen <= self.limits.body_bytes and not announced:
-                        body += part
-        except TimeoutError:
-            raise _Refused(408, f"the body did not arrive within {self.limits.read_s:g} s") from None
-        if announced or seen > self.limits.body_bytes:
-            raise large
-        return bytes(body)
-
 
 def serve(service: VniService, *, port: int = PORT, said: Callable[[str], Any] | None = None, **options: Any) -> None:
     """Serves until it is interrupted; `said` is called with the address as soon as requests are accepted."""
-    with VniServer(service, port=port, **options) as server:
-        if said is not None:
-            said(server.url)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.wait()
+    serve_until_interrupted(VniServer(service, port=port, **options), said)

@@ -8,8 +8,6 @@ or such a name. A body must be JSON by its content type, so that no web page can
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import re
 import time
 import urllib.parse
 from dataclasses import dataclass
@@ -18,10 +16,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .protocol import Refused
+from armillary.listening import is_own_name, name_of
 
-#: Domains that are never delegated (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal), and Kubernetes' names of services.
-RESERVED = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
+from .protocol import Refused
 
 
 @dataclass(frozen=True)
@@ -75,13 +72,13 @@ class Guard:
 
     def _refusal(self, method: str, headers: dict[str, str]) -> Refused | None:
         host = headers.get("host")
-        if not self.keyed and host is not None and not self._ours(host):
+        if not self.keyed and host is not None and not is_own_name(host, self.hosts):
             said = f"Host {host!r}: not a name of this endpoint; serve with --allow-host, or with a key"
             return Refused(403, said, code="host_not_allowed")
         origin = headers.get("origin")
         if not self.keyed and origin is not None:
             place = urllib.parse.urlsplit(origin).netloc
-            if place != host and _name(place) not in self.hosts:
+            if place != host and name_of(place) not in self.hosts:
                 return Refused(403, f"Origin {origin!r}: web pages of other sites are not served", code="origin_not_allowed")
         if method == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -91,15 +88,6 @@ class Guard:
             if len(length) > 18 or int(length) > self.limits.body_bytes:
                 return too_large(self.limits)
         return None
-
-    def _ours(self, host: str) -> bool:
-        name = _name(host)
-        try:
-            ipaddress.ip_address(name)
-            return True
-        except ValueError:
-            written = re.fullmatch(r"[a-z0-9._-]+", name) is not None
-            return written and ("." not in name or name in self.hosts or name.endswith(RESERVED))
 
 
 class _Body:
@@ -144,9 +132,3 @@ def answer_of(refused: Refused) -> JSONResponse:
     """Returns a refusal as an HTTP response."""
     headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {"retry-after": "1"} if refused.status in (429, 503) else None
     return JSONResponse(refused.body, refused.status, headers=headers)
-
-
-def _name(host: str) -> str:
-    """Returns the name in `name:port` or `[address]:port`."""
-    inside, bracket, _ = host.removeprefix("[").partition("]") if host.startswith("[") else host.rpartition(":")
-    return (inside if bracket else host).lower().removesuffix(".")

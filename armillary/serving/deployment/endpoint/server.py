@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 from armillary import extras
 from armillary.errors import InputError, one_line
 from armillary.files import read_text
-from armillary.listening import bounded_connection, listen
+from armillary.listening import LOOPBACK, bounded_connection, listen
 
 if TYPE_CHECKING:
     from armillary.llm.tiny.transformer import Tiny
 
 #: What a server imports beyond the package itself.
 PACKAGES = ("uvicorn", "starlette", "torch")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Serving:
             raise InputError(f"port: found {self.port}; expected 0 to 65535 (0: any that is free)")
         if self.dtype not in ("float32", "float64"):
             raise InputError(f"dtype: found {self.dtype}; expected float32 or float64")
-        if self.host not in _LOOPBACK and self.api_key is None and not self.open:
+        if self.host not in LOOPBACK and self.api_key is None and not self.open:
             raise InputError(f"host {self.host}: whoever reaches it would be served without a key; set a key, or give --open")
         if self.api_key is not None and (not self.api_key.isprintable() or not self.api_key.strip()):
             raise InputError("the API key is empty or has characters that no header may carry")
@@ -93,7 +92,7 @@ def serve(what: Serving, *, said: Callable[[str], Any] = print) -> None:
         batcher = Batcher(model, max_seqs=what.max_seqs, blocks=what.blocks, most=what.most)
         batcher.start()
         name = what.name or model.name
-        own = () if what.host in _LOOPBACK else (socket.gethostname(), socket.getfqdn())
+        own = () if what.host in LOOPBACK else (socket.gethostname(), socket.getfqdn())
         hosts = frozenset(host.lower() for host in (what.host, *own, *what.hosts))
         endpoint = Endpoint(batcher, name, api_key=what.api_key, hosts=hosts)
         settings = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""What every HTTP server here begins with: a socket that listens, and uvicorn's connections with a limit on what a client may hold."""
+"""A socket that listens, and uvicorn's connections with limits on what a client may hold."""
 
 from __future__ import annotations
 
