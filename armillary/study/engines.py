@@ -6,6 +6,7 @@ told. Exclusive units run one at a time with nothing beside them. The same unit 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -127,6 +128,8 @@ class Processes:
     units_per_worker: int = 50
     #: A worker takes about a second to start, so one that ran fifty tiny units is kept for a while.
     seconds_per_worker: float = 20.0
+    #: A moment of the monotonic clock at which nothing more starts and what runs is ended; those units stay to be done.
+    until: float = math.inf
     _workers: list[_Worker] = field(default_factory=list)
 
     def run(self, units: Sequence[Unit], recipe: Recipe) -> Iterator[Event]:
@@ -141,7 +144,7 @@ class Processes:
             self._workers.clear()
 
     def _side_by_side(self, waiting: deque[Unit], recipe: Recipe, most: int) -> Iterator[Event]:
-        while waiting or any(w.unit for w in self._workers):
+        while (waiting or any(w.unit for w in self._workers)) and time.monotonic() < self.until:
             while waiting and sum(w.unit is not None for w in self._workers) < most:
                 worker = next((w for w in self._workers if w.unit is None), None) or self._hire(recipe)
                 worker.unit, worker.since, worker.waits = waiting.popleft(), time.monotonic(), False
@@ -198,9 +201,11 @@ class Processes:
         worker.end(kill=kill)
 
     def _patience(self, busy: Any) -> float | None:
-        if self.timeout_s is None:
-            return None
-        return max(0.0, min(self.timeout_s - w.running_s for w in busy)) + 0.01
+        """Seconds after which somebody has to be ended; None if nobody ever has to."""
+        left = self.until - time.monotonic()
+        if self.timeout_s is not None:
+            left = min(left, min(self.timeout_s - w.running_s for w in busy))
+        return None if left == math.inf else max(0.0, left) + 0.01
 
 
 def _how_it_died(code: int | None) -> str:

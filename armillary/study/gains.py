@@ -52,14 +52,14 @@ class Gains:
         """The median gain on each case."""
         return {case: float(np.median(values)) for case, values in self.by_case.items()}
 
-    def interval(self, aggregate: str = "mean") -> Interval | None:
-        """The gain over all cases with its interval, or None when there is nothing.
+    def interval(self, aggregate: str = "mean", level: float = LEVEL) -> Interval | None:
+        """The gain over all cases with its interval at this level, or None when there is nothing.
 
         It is the geometric mean of ratios and the mean of differences; the mean of either with `arithmetic`, the best case with `max`.
         """
         if not self.by_case:
             return None
-        return interval(list(self.by_case.values()), log=self.ratio and aggregate != "arithmetic", aggregate=aggregate)
+        return interval(list(self.by_case.values()), log=self.ratio and aggregate != "arithmetic", aggregate=aggregate, level=level)
 
 
 def gains(ours: Mapping[str, Mapping[int, float]], theirs: Mapping[str, Mapping[int, float]], better: str, scale: str) -> Gains:
@@ -80,7 +80,7 @@ def gains(ours: Mapping[str, Mapping[int, float]], theirs: Mapping[str, Mapping[
     return Gains(by_case, scale == "ratio", undefined)
 
 
-def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean") -> Interval:
+def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean", level: float = LEVEL) -> Interval:
     """The figure over cases and its interval; `log` joins cases by geometric mean, and needs positive values.
 
     With one case, and for `aggregate="max"`, the interval is the bootstrap's; it is Student's, widened for skewness, otherwise.
@@ -94,13 +94,13 @@ def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean")
     if len(cases) == 1 and most == 1:
         return Interval(back(point), back(point), back(point), 1, 1, single=True)
     if aggregate != "max" and len(cases) > 1:
-        low, high = mean_interval(medians)
+        low, high = mean_interval(medians, level)
     else:
-        low, high = _quantiles(resample(values, counts, best=aggregate == "max"), (1 - LEVEL) / 2, (1 + LEVEL) / 2)
+        low, high = _quantiles(resample(values, counts, best=aggregate == "max"), (1 - level) / 2, (1 + level) / 2)
     return Interval(back(point), _finite(back, low), _finite(back, high), len(cases), most)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
+def mean_interval(values: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """The interval of the mean of two or more values: Student's, widened on one side where the values are skewed.
 
     Johnson (1978) moves the whole interval by g·s·(1 + 2q²)/(6n), with skewness g, deviation s and Student's quantile q. Moved as a
@@ -114,7 +114,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     # Equal values differ by rounding alone.
     if deviation <= 1e-12 * float(np.abs(values).max()):
         return float(values.mean()), float(values.mean())
-    middle, q = float(values.mean()), _student(n - 1)
+    middle, q = float(values.mean()), _student(n - 1, level)
     low, high = middle - q * deviation / math.sqrt(n), middle + q * deviation / math.sqrt(n)
     if n > 2:
         skewness = float(np.mean((values - middle) ** 3)) / deviation**3 * math.sqrt(n * (n - 1)) / (n - 2)
@@ -124,10 +124,10 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 @functools.lru_cache(maxsize=256)
-def _student(freedom: int) -> float:
+def _student(freedom: int, level: float) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def _finite(back: Callable[[float], float], value: float) -> float:

@@ -29,12 +29,12 @@ def record(result: Result, folder: Path) -> Path:
         raise InputError("expected a folder that exists, for the records", where=str(folder))
     target = folder / file_name(result.arena.path)
     made = _record(result)
-    if target.exists():
-        before = load(target)
-        known = {verdict["claim"] for verdict in made["verdicts"]}
-        claims = {claim for claim, _, _ in result.arena.claims()}
-        made["verdicts"] += [dict(v) for v in before.verdicts if v["claim"] not in known and v["claim"] in claims]
-        made["verdicts"].sort(key=lambda v: list(claims).index(v["claim"]) if v["claim"] in claims else len(claims))
+    found = {v.claim: {key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts}
+    # What this study judged only in part is not tried, unless an earlier one judged it whole.
+    kept = {verdict["claim"]: dict(verdict) for verdict in load(target).verdicts} if target.exists() else {}
+    partial = {v.claim for v in result.verdicts if not v.whole}
+    found |= {claim: verdict for claim, verdict in kept.items() if claim not in found or claim in partial}
+    made["verdicts"] = [found[claim] for claim, _, _ in result.arena.claims() if claim in found]
     part = target.with_suffix(".part")
     try:
         part.write_text(_spelled(made), encoding="utf-8")
@@ -70,7 +70,7 @@ def _record(result: Result) -> dict[str, Any]:
         "scale": result.plan["recipe"]["scale"],
         "seed": result.seed,
         "answer": result.answer(),
-        "verdicts": [{key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts if v.whole],
+        "verdicts": [],
         "metrics": {m: _metric(result, m) for m in metrics},
         "techniques": {t: _technique(result, t, metrics) for t in result.techniques},
         "units": {**{state: states.count(state) for state in ("done", "failed", "declined")}, "noisy": noisy},

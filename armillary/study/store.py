@@ -207,6 +207,41 @@ class Store:
         """(id, created, seed, command, plan as JSON) of every study, newest first."""
         return self._rows("SELECT id, created, seed, command, plan_json FROM study ORDER BY created DESC, id DESC")
 
+    def study_of(self, identity: str) -> int | None:
+        """The number of the study with this identity."""
+        rows = self._rows("SELECT id FROM study WHERE identity = ?", (identity,))
+        return int(rows[0][0]) if rows else None
+
+    def plan_of(self, study: int) -> tuple[str, str] | None:
+        """(identity, plan as JSON) of a study, or None."""
+        rows = self._rows("SELECT identity, plan_json FROM study WHERE id = ?", (study,))
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def identities(self) -> dict[str, int]:
+        """Identity to number, of every study."""
+        return {str(identity): int(number) for identity, number in self._rows("SELECT identity, id FROM study")}
+
+    def states_of(self, study: int | None = None) -> dict[int, dict[str, int]]:
+        """Study to the number of its units in each state; of one study, or of all."""
+        found: dict[int, dict[str, int]] = {}
+        only = "" if study is None else "WHERE member.study = ?"
+        query = f"SELECT member.study, unit.state, count(*) FROM member JOIN unit ON unit.key = member.unit {only} GROUP BY 1, 2"
+        for number, state, many in self._rows(query, () if study is None else (study,)):
+            found.setdefault(number, {})[state] = many
+        return found
+
+    def running(self, study: int) -> list[tuple[str, str, float]]:
+        """(technique, case, when it began) of the units of a study that run now."""
+        return self._rows(
+            "SELECT technique, case_name, started FROM member JOIN unit ON unit.key = member.unit WHERE study = ? AND state = 'running'",
+            (study,),
+        )
+
+    def spent(self, study: int) -> tuple[int, float]:
+        """(how many units of a study have ended, the seconds that they took together)."""
+        query = "SELECT count(*), total(seconds) FROM member JOIN unit ON unit.key = member.unit WHERE study = ? AND seconds IS NOT NULL"
+        return self._rows(query, (study,))[0]
+
     def results(self, study: int) -> tuple[list[tuple], list[tuple]]:
         """(units, values) of a study.
 

@@ -16,7 +16,7 @@ from armillary.study import checks
 from armillary.study.engines import Engine, Here
 from armillary.study.engines import engine as engine_named
 from armillary.study.expectation import Expectation
-from armillary.study.plan import Plan, Recipe, plan
+from armillary.study.plan import Plan, Recipe, cases_of, plan
 from armillary.study.progress import Progress
 from armillary.study.result import Result
 from armillary.study.store import Store, default_store
@@ -69,37 +69,58 @@ def compare(
     tell the best technique from the next.
     """
 
-    home = catalogue.arena(arena)
     checks.seconds("--seconds", seconds)
-    techniques, cases, metrics = checks.names(techniques), checks.names(cases), checks.names(metrics)
-    files = [work] if isinstance(work, str | Path) else list(work)
-    options = dict(options or {})
-    if files and cluster is not None:
-        options["cluster"], cluster = _named_cluster(home, cluster), None
-    spelled = tuple(sorted(home.absolute(options).items()))
-    recipe = Recipe(home.path, scale, tuple(str(Path(file).absolute()) for file in files), spelled, _toml(cluster))
-    if cases is None and not files:
-        cases = home.telling_cases(scale)
-    how: dict[str, Any] = {"techniques": techniques, "settings": settings, "cases": cases, "metrics": metrics, "seed": seed}
-    planned = plan(recipe, repeats=repeats, **how)
+    what: dict[str, Any] = {
+        "work": work, "options": options, "techniques": checks.names(techniques), "settings": settings, "cases": checks.names(cases),
+        "metrics": checks.names(metrics), "scale": scale, "cluster": cluster, "seed": seed,
+    }  # fmt: skip
+    wanted = planned(arena, repeats=repeats, **what)
     where = Path(store) if store is not None else default_store()
-    runner = _runner(engine, planned, where, timeout_s, memory_bytes)
+    runner = runner_of(engine, wanted, where, timeout_s, memory_bytes)
     keep: dict[str, Any] = {
         "fresh": fresh, "keep_stale": keep_stale, "retry_failed": retry_failed, "durable": durable, "quiet": quiet, "command": command,
     }  # fmt: skip
-    result = conduct(planned, runner, where, settling=repeats is None and until is None, **keep)
+    result = conduct(wanted, runner, where, settling=repeats is None and until is None, **keep)
     started = time.monotonic()
     while until is not None and _width(result) > until and (seconds is None or time.monotonic() - started < seconds):
-        planned = plan(recipe, repeats=planned.repeats + max(1, planned.repeats // 2), **how)
-        result = conduct(planned, runner, where, **{**keep, "fresh": False})
+        wanted = planned(arena, repeats=wanted.repeats + max(1, wanted.repeats // 2), **what)
+        result = conduct(wanted, runner, where, **{**keep, "fresh": False})
     return result
+
+
+def planned(
+    arena: str,
+    *,
+    work: str | Path | Sequence[str | Path] = (),
+    options: Mapping[str, str] | None = None,
+    techniques: Iterable[str | Technique] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    cases: Iterable[str] | None = None,
+    metrics: Iterable[str] | None = None,
+    scale: str = "small",
+    cluster: Cluster | str | None = None,
+    repeats: int | None = None,
+    seed: int = 0,
+) -> Plan:
+    """The plan of the study that `compare` would run with these words; files are read and every name is checked, and nothing is run."""
+    home = catalogue.arena(arena)
+    files = [work] if isinstance(work, str | Path) else list(work)
+    given = dict(options or {})
+    if files and cluster is not None:
+        given["cluster"], cluster = _named_cluster(home, cluster), None
+    spelled = tuple(sorted(home.absolute(given).items()))
+    recipe = Recipe(home.path, scale, tuple(str(Path(file).absolute()) for file in files), spelled, _toml(cluster))
+    if cases is None and not files:
+        known = cases_of(recipe)  # On another cluster an arena may have other cases.
+        cases = [name for name in home.telling_cases(scale) or () if name in known] or None
+    return plan(recipe, techniques=techniques, settings=settings, cases=cases, metrics=metrics, repeats=repeats, seed=seed)
 
 
 def reproduce(technique: str, **how: Any) -> Result:
     """Judges every claim of one technique: runs it and what it is claimed to beat, on the cases that the claims name.
 
     Takes `scale`, `repeats`, `seed`, `engine`, `store` and the rest as `compare` does. `record` is a folder: the arena's record is written
-    or renewed there, and then every technique of the arena runs, because a record answers the arena's whole question.
+    or renewed there, and then every technique of the arena runs and every claim is judged, because a record answers its whole question.
     """
     home, name = catalogue.technique(technique)
     if not home.claims_of(name):
@@ -118,6 +139,9 @@ def reproduce_all(field: str | None = None, **how: Any) -> list[Result]:
 
 
 def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", record: Path | None = None, **how: Any) -> Result:
+    if record is not None:
+        # A record answers the arena's whole question, so every technique and metric belongs to it, and every claim is judged.
+        names = [n for n in home.techniques if home.claims_of(n)]
     needed, claimed = set(names), set[str]()
     for name in names:
         for claim in home.claims_of(name):
@@ -126,7 +150,6 @@ def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", recor
             if isinstance(claim.by, Wins):
                 needed |= {n for n in home.techniques if not home.technique(n).oracle}
     recipe = Recipe(home.path, scale, cluster=_toml(how.pop("cluster", None)))
-    # A record answers the arena's whole question, so every technique and metric belongs to it.
     wanted = [n for n in home.techniques if n in needed or record is not None]
     spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings") if key in how}
     # Only the claimed metrics: if none of them is measured, units may run in parallel.
@@ -134,7 +157,7 @@ def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", recor
     planned = plan(recipe, techniques=wanted, judged=names, metrics=metrics, **spelled)
     store = how.pop("store", None)
     where = Path(store) if store is not None else default_store()
-    runner = _runner(how.pop("engine", "here"), planned, where, how.pop("timeout_s", None), how.pop("memory_bytes", None))
+    runner = runner_of(how.pop("engine", "here"), planned, where, how.pop("timeout_s", None), how.pop("memory_bytes", None))
     result = conduct(planned, runner, where, **how)
     if record is not None:
         from armillary.study.recording import record as write
@@ -143,9 +166,9 @@ def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", recor
     return result
 
 
-def _runner(name: str, planned: Plan, store: Path, timeout_s: float | None, memory_bytes: int | None) -> Engine:
-    """The engine of this name; `auto` starts worker processes only for units that may run in parallel and take a while."""
-    known = known_seconds(planned.arena.path, store)
+def runner_of(name: str, planned: Plan, store: Path, timeout_s: float | None, memory_bytes: int | None) -> Engine:
+    """The engine of this name for a plan; `auto` starts worker processes only for units that may run in parallel and take a while."""
+    known = known_seconds(planned.arena.path, store, planned.recipe.scale)
     total = Expectation(known).total((unit.technique, unit.case) for unit in planned.units)
     long = len(planned.units) >= MANY_UNITS if total is None else total > LONG_S
     shared = not any(unit.exclusive for unit in planned.units)
@@ -169,7 +192,7 @@ def conduct(
 
     With `settling`, units that measure are first repeated `FIRST_REPEATS` times, and further only on cases that those do not settle.
     """
-    expected = Expectation(known_seconds(planned.arena.path, store))
+    expected = Expectation(known_seconds(planned.arena.path, store, planned.recipe.scale))
     measures = any(unit.exclusive for unit in planned.units)
     first = FIRST_REPEATS if settling and measures else planned.repeats
     with Store.open(store, durable=durable) as opened:
@@ -214,11 +237,11 @@ def _round(
         events.close()  # type: ignore[attr-defined]
 
 
-def known_seconds(arena: str, store: Path) -> dict[tuple[str, str], float]:
-    """Seconds that units of an arena took before, by technique and case: in this store, or else where the arena was recorded."""
+def known_seconds(arena: str, store: Path, scale: str = "small") -> dict[tuple[str, str], float]:
+    """Seconds that units of an arena took before, by technique and case: in this store, or else where it was recorded at this scale."""
     found: dict[tuple[str, str], float] = {}
     record = records().get(arena)
-    for technique, facts in record.techniques.items() if record else ():
+    for technique, facts in record.techniques.items() if record and record.scale == scale else ():
         found |= {(technique, case): float(s) for case, s in facts.get("seconds", {}).items()}
     if store.exists():
         with Store.read(store) as opened:

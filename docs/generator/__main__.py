@@ -17,10 +17,10 @@ from pathlib import Path
 
 import catalogue as catalogue_pages
 import recorded
-from dot_plot import dot_plot
 
 from armillary import catalogue, records
 from armillary.arena import Arena
+from armillary.study.report.record_plot import dot_plot
 
 DOCS = Path(__file__).parents[1]
 TARGET = DOCS.parent / "build" / "docs"

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from armillary import catalogue
+from armillary import report_card as card
 from armillary.arena import Arena
+from armillary.catalogue import Paper
 from armillary.records import SYMBOLS, Record
+from armillary.report_card import figure, first_of_each_paper, first_sentence
 from armillary.study.unit import code_digest
-
-STATES = ("held", "held in part", "not held", "not tried")
 
 
 def verdicts(arena: Arena, record: Record | None) -> str:
@@ -54,17 +54,14 @@ def report_card(arenas: Mapping[str, Arena], records: Mapping[str, Record]) -> s
         "| paper | technique | arena | ● held | ◐ in part | ○ not held | – not tried |", "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     details = []
-    for key, paper in catalogue.papers().items():
-        home, name = _home(key, arenas)
+    for line in card.report_card(arenas, records):
+        paper, home, name = line.paper, line.arena, line.technique
         if home is None or name is None:
             lines.append(f"| {cell(paper.title)} | to come | `{paper.arena}` | | | | |")
             continue
-        record = records.get(home.path)
-        found = record.of(name) if record else []
-        counts = [sum(v["state"] == state for v in found) for state in STATES] if record else [0, 0, 0, len(home.claims_of(name))]
         link = f"[`{home.path}`](catalogue/{home.path}.md)"
-        lines.append(f"| {cell(paper.title)} | [`{name}`](#{_anchor(name)}) | {link} | {' | '.join(map(str, counts))} |")
-        details += _paper(home, name, paper, record)
+        lines.append(f"| {cell(paper.title)} | [`{name}`](#{_anchor(name)}) | {link} | {' | '.join(map(str, line.counts))} |")
+        details += _paper(home, name, paper, line.record)
     return "\n".join([*lines, "", "## Claim by claim", "", *details]) + "\n"
 
 
@@ -77,31 +74,15 @@ def questions(arenas: Mapping[str, Arena], records: Mapping[str, Record], pages:
             if arena.field == field:
                 record = records.get(path)
                 answer = first_sentence(record.answer) if record else "Not recorded yet."
-                marks = "<br>".join(f"`{name}` {_marks(record, name)}" for name in _first_of_each_paper(arena))
+                marks = "<br>".join(f"`{name}` {_marks(record, name)}" for name in first_of_each_paper(arena))
                 lines.append(f"| [{cell(arena.question)}]({pages.get(path, f'catalogue/{path}.md')}) | {cell(answer)} | {marks} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence of an answer, cut at 260 characters."""
-    sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\n", text.strip(), maxsplit=1)[0]
-    return sentence if len(sentence) <= 260 else sentence[:257].rsplit(" ", 1)[0] + " …"
-
-
-def figure(v: Mapping[str, Any]) -> str:
-    """A verdict's figure with its interval."""
-    if v["figure"] is None:
-        return "–"
-    numbers = [f"{float(x):.3g}" for x in (v["figure"], v["low"], v["high"]) if x is not None]
-    return f"{numbers[0]}{v['unit']}" + (f" ({numbers[1]} to {numbers[2]})" if len(numbers) == 3 else "")
-
-
 def state(v: Mapping[str, Any]) -> str:
-    """A verdict's state with its symbol, the stand-in it rests on, and whether the figure lies beyond the published range."""
-    beyond = ", beyond the published range" if v.get("beyond") else ""
-    stand_in = f", with a stand-in {cell(v['stand_in'])}" if v["stand_in"] and v["state"] != "not tried" else ""
-    return f"{SYMBOLS[v['state']]} {v['state']}{beyond}{stand_in}"
+    """A verdict's state, inside a cell."""
+    return cell(card.state(v))
 
 
 def cell(text: str) -> str:
@@ -109,26 +90,13 @@ def cell(text: str) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def _paper(home: Arena, name: str, paper: catalogue.Paper, record: Record | None) -> list[str]:
+def _paper(home: Arena, name: str, paper: Paper, record: Record | None) -> list[str]:
     lines = [f"### {name} {{ #{_anchor(name)} }}", "", f"{paper.title}. {paper.source}.", ""]
     if record is None:
         return [*lines, "Its claims have not been recorded yet.", ""]
     lines += ["| the paper says | ours | verdict | why |", "|---|---|---|---|"]
     lines += [f"| {cell(v['says'])} | {figure(v)} | {state(v)} | {cell(v['reason'])} |" for v in record.of(name)]
     return [*lines, "", origin(home, record), ""]
-
-
-def _home(key: str, arenas: Mapping[str, Arena]) -> tuple[Arena | None, str | None]:
-    for arena in arenas.values():
-        for name, paper in arena.papers.items():
-            if paper == key:
-                return arena, name
-    return None, None
-
-
-def _first_of_each_paper(arena: Arena) -> list[str]:
-    """One technique per paper: variants of a system are not listed again."""
-    return list({paper: name for name, paper in reversed(arena.papers.items())}.values())[::-1]
 
 
 def _marks(record: Record | None, name: str) -> str:

@@ -56,7 +56,7 @@ def test_the_records_of_the_project_can_be_read_and_belong_to_arenas() -> None:
 
     for path, found in records.records().items():
         claims = {claim for claim, _, _ in catalogue.arena(path).claims()}
-        assert {v["claim"] for v in found.verdicts} <= claims, path
+        assert {v["claim"] for v in found.verdicts} == claims, path
         assert found.scale != "tiny", path
 
 
@@ -85,3 +85,28 @@ def test_reproduce_writes_a_record_of_the_whole_arena(tmp_path: Path) -> None:
     found = json.loads((folder / "examples-queueing.json").read_text())
     assert set(found["techniques"]) == {"fcfs", "shortest-first"}
     assert set(found["metrics"]) == {"mean_wait", "longest_wait"}
+
+
+def test_a_record_judges_the_claims_of_every_technique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that was written for one technique left out the claims of the others, although all of them had run."""
+    from armillary import catalogue
+    from armillary.arena import Claim, Gain
+
+    of_fcfs = Claim("longest_wait", over="shortest-first", by=Gain(ratio=(1.0, None)), says="nobody is passed over")
+    monkeypatch.setattr(catalogue.arena("examples/queueing").technique("fcfs"), "claims", (of_fcfs,))
+    folder = tmp_path / "results"
+    folder.mkdir()
+    armillary.reproduce("shortest-first", repeats=1, store=tmp_path / "s.db", record=folder)
+    found = records.load(folder / "examples-queueing.json")
+    assert {v["technique"]: v["state"] != "not tried" for v in found.verdicts} == {"fcfs": True, "shortest-first": True}
+
+
+def test_a_claim_that_a_study_cannot_judge_is_recorded_as_not_tried_and_takes_no_earlier_verdict_away(
+    result: armillary.Result, tmp_path: Path
+) -> None:
+    part = armillary.compare("examples/queueing", scale="tiny", repeats=1, store=tmp_path / "s.db")
+    (alone,) = records.load(record(part, tmp_path)).verdicts
+    assert alone["state"] == "not tried"
+    assert alone["reason"]
+    whole = records.load(record(result, tmp_path)).verdicts
+    assert records.load(record(part, tmp_path)).verdicts == whole

@@ -285,9 +285,10 @@ def _method(result: Result) -> str:
 def _environment(result: Result) -> str:
     used = {u["environment"] for u in result.units if u["environment"] is not None}
     said = "".join(
-        _table(("fact", "value"), [
-            (k, without_paths(v if isinstance(v, str) else json.dumps(v))) for k, v in sorted(result.environments[key].items())
-        ])
+        _table(
+            ("fact", "value"),
+            [(k, without_paths(v if isinstance(v, str) else json.dumps(v))) for k, v in sorted(result.environments[key].items())],
+        )
         for key in sorted(used)
     )
     return f"<h2 id='environment'>Environment</h2>{said or '<p>Nothing was run.</p>'}"
