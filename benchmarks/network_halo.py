@@ -1,4 +1,4 @@
-"""Halo exchanges: plans beside the loop by hand on live ranks, the cost of plans, the ablation of dynamic protocols, and their speed.
+"""Halo exchanges: plans beside the loop by hand, the cost of plans, the ablation of dynamic protocols, and CloverLeaf's ladder.
 
     python benchmarks/network_halo.py [--large]
 
@@ -100,11 +100,82 @@ def large() -> None:
             print(f"  {name} {type(technique).__name__}: {times}; {took:.0f} CPU s")
 
 
+def ladder() -> None:
+    """CloverLeaf on one rank around a periodic box: what Python costs by rung, by source of overhead, and by kind of call."""
+    from dataclasses import replace
+
+    from armillary.network.halo import DECKS, Access
+    from armillary.network.halo.views.measured import climb
+
+    naive = Access(True, True, True, True, True, True)
+    switches = ("convert", "slices", "loops", "sync", "stage", "rebuild")
+    rungs = {
+        "convert-each-step": naive, "views-mpi": Access(sync=True), "view-streams": Access(), "split": Access(split=True),
+        "view-graphs": Access(graph=True),
+    } | {f"all but {name}": replace(naive, **{name: False}) for name in switches}  # fmt: skip
+    for owner in ("torch", "numpy"):
+        deck = DECKS["corner"].sized(240, 4, True)
+        work = {"deck": deck.given(), "decomposition": [1, 1], "library": owner, "steps": 4, "device": "cpu"}
+        found = climb(work, list(rungs.values()), ranks=1, rounds=11, library=comm.libraries()[0].name)
+        print(f"CloverLeaf 240², fields owned by {owner}: Python per exchange in µs, step in µs, conversions per step")
+        for name, access in rungs.items():
+            one = found[access]
+            print(f"  {name:20} {1e6 * one.host_overhead:9.1f} {1e6 * one.step_s:9.0f} {one.conversions:6.0f}")
+
+
+def gpus() -> None:
+    """The ladder on simulated GPUs, with the stored costs of Python and with those of an interpreter that is five times as quick."""
+    from armillary.network.halo import DECKS, Access, StreamModel, ViewGraphs, ViewStreams
+    from armillary.network.halo.views.costs import STORED, longer
+    from armillary.network.halo.views.gpus import simulate
+
+    print("CloverLeaf on simulated H100 GPUs: µs per step (share of transfers hidden)")
+    for factor in (1.0, 0.2):
+        model = StreamModel(longer(STORED["h100-80"], factor))
+        print(f"  launch {1e6 * model.costs.launch_s:.0f} µs")
+        for cells in (240, 960, 1920, 3840, 7680):
+            for dims in ((2, 2), (2, 4)):
+                deck = DECKS["corner"].sized(cells, 1)
+                several = {
+                    "convert": Access(True, True, True, True, True, True), "mpi": Access(sync=True),
+                    "streams": ViewStreams().planned(model, deck, dims), "split": Access(split=True), "whole": Access(),
+                    "graphs": ViewGraphs().planned(model, deck, dims),
+                }  # fmt: skip
+                played = {name: simulate(model, deck, dims, access) for name, access in several.items()}
+                row = "".join(f"  {name} {1e6 * one.seconds:5.0f} ({one.overlap:.2f})" for name, one in played.items())
+                print(f"    {cells:5}² on {dims[0] * dims[1]}:{row}")
+
+
+def solver() -> None:
+    """CloverLeaf's benchmark deck: its kinetic energy after 87 steps, and the CPU seconds per cell and step."""
+    from armillary.network.halo.clover.block import FIELDS, block
+    from armillary.network.halo.clover.deck import BENCHMARK, KINETIC
+    from armillary.network.halo.views.kernels import Compiled, hosted
+    from armillary.network.halo.views.ladder import Access, Rung, sums
+
+    def run(ranks: object) -> tuple[float, float]:
+        part = block(BENCHMARK)
+        fields = part.start()
+        rung = Rung(ranks, part, fields, (1, 1), Access(graph=True), Compiled())
+        began = time.process_time()
+        for _ in range(BENCHMARK.end_step):
+            rung.step()
+        return time.process_time() - began, sums(part, hosted(fields, list(FIELDS)))["kinetic"]
+
+    took, kinetic = comm.run(run, ranks=1, backend="one").values[0]
+    each = 1e9 * took / BENCHMARK.end_step / (BENCHMARK.x_cells * BENCHMARK.y_cells)
+    print(f"CloverLeaf 960², 87 steps: kinetic energy {kinetic:.14f}, {100 * (kinetic / KINETIC[2] - 1):+.1e} % from its own")
+    print(f"  {took:.1f} CPU s, {each:.0f} ns per cell and step, compilation included if the cache was empty")
+
+
 def main() -> None:
+    solver()
     if not comm.backends()["mpi"]:
         exchanges()
         parts()
+        ladder()
     ablation()
+    gpus()
     if "--large" in sys.argv:
         large()
 

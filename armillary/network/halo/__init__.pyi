@@ -1,4 +1,8 @@
 from .best_static import BestStatic as BestStatic
+from .clover.deck import DECKS as DECKS
+from .clover.deck import Deck as Deck
+from .clover.deck import State as State
+from .convert_each_step import ConvertEachStep as ConvertEachStep
 from .datatype import Datatype as Datatype
 from .dynamic_protocol import DynamicProtocol as DynamicProtocol
 from .exchange.halo import Halo as Halo
@@ -13,6 +17,7 @@ from .packed import Packed as Packed
 from .patterns.amr import miniamr as miniamr
 from .patterns.pattern import Pattern as Pattern
 from .patterns.stencil import stencil3d as stencil3d
+from .readers.clover import read_deck as read_deck
 from .simulation.advice import Advice as Advice
 from .simulation.advice import advise as advise
 from .simulation.machine import Machine as Machine
@@ -20,3 +25,13 @@ from .simulation.machine import machine_of as machine_of
 from .simulation.play import Played as Played
 from .simulation.play import play as play
 from .static_protocol import StaticProtocol as StaticProtocol
+from .view_graphs import ViewGraphs as ViewGraphs
+from .view_streams import ViewStreams as ViewStreams
+from .views.costs import HostCosts as HostCosts
+from .views.ladder import Access as Access
+from .views.model import StreamModel as StreamModel
+from .views.overhead import OverheadReport as OverheadReport
+from .views.overhead import overhead_report as overhead_report
+from .views.stream_halo import StreamHalo as StreamHalo
+from .views.views import Views as Views
+from .views_mpi import ViewsMpi as ViewsMpi

@@ -42,3 +42,25 @@ def protocols(result: Result) -> str:
         )
     said = f"On virtual ranks, choosing protocols at run time shortens an exchange by up to {gains[best]:.1f} % ({best})"
     return f"{said}; on {worst} it is {-gains[worst]:.1f} % longer." if gains[worst] < -0.5 else f"{said}."
+
+
+def accesses(result: Result) -> str:
+    """What Python costs per exchange by rung, and which rung steps fastest on simulated GPUs."""
+    parts = []
+    if "host_overhead" in result.metrics:
+        cases = [case for case in result.cases if len(result.on(case, "host_overhead")) > 1]
+        for case in cases[:1]:
+            found = result.on(case, "host_overhead")
+            first, last = next(iter(found)), list(found)[-1]
+            parts.append(
+                f"From Python, {first} costs the host {found[first]:.1f} us per exchange of {case}, and {last} {found[last]:.0f} us."
+            )
+    if "step_time_sim" in result.metrics:
+        said = []
+        for case in [case for case in result.cases if len(result.on(case, "step_time_sim")) > 1][:2]:
+            found = result.on(case, "step_time_sim")
+            names = list(found)
+            said.append(f"on {case} {names[0]} steps in {found[names[0]]:.0f} us and {names[1]} in {found[names[1]]:.0f} us")
+        if said:
+            parts.append(f"On simulated GPUs, {'; '.join(said)}.")
+    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""How should this stencil code exchange its halos: packed by hand or by datatype, through which call, and with which protocol?"""
+"""How should this stencil code exchange its halos: packed by hand or by datatype, through which call, protocol and, from Python, views?"""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ MEASURED = frozenset({"measured"})
 EXCHANGE = frozenset({"exchange"})
 SURVEY = frozenset({"survey"})
 SIMULATED = frozenset({"simulated"})
+PROTOCOLS = frozenset({"simulated", "protocols"})
+ACCESS = frozenset({"access"})
+GPUS = frozenset({"gpus"})
 
 halo = Arena(
     "network/halo",
-    question="How should this stencil code exchange its halos: packed by hand or by datatype, through which call, and with which protocol?",
+    question="How should this stencil code exchange its halos: packed by hand or by datatype, through which call, with which protocol, "
+    "and, from Python on GPUs, through which access path?",
     metrics=[
         Metric("exchange_ratio", kind="measured", on=EXCHANGE, doc="over the packed loop by hand in the same rounds of the same ranks"),
         Metric("exchange_time", "us", kind="measured", on=EXCHANGE, doc="one exchange on the slowest rank, as the median of the rounds"),
@@ -31,9 +35,17 @@ halo = Arena(
         Metric("spread", "%", better=None, kind="measured", on=EXCHANGE, doc="between the quartiles of the rounds' ratios"),
         Metric("fell_back", better=None, kind="measured", steady=True, on=EXCHANGE, doc="1 where the library swaps halos, so messages ran"),
         Metric("correct", better="higher", kind="measured", steady=True, on=EXCHANGE, doc="1: halos equal bit for bit; others fail"),
-        Metric("exchange_time_sim", "us", on=SIMULATED, doc="one exchange of all ranks, on average over the iterations"),
-        Metric("overlap", better="higher", scale="difference", on=SIMULATED, doc="share of the shorter of copies and NIC that is hidden"),
-        Metric("promise_error", "%", better=None, on=SIMULATED, doc="by how much the exchange takes longer than estimated"),
+        Metric("exchange_time_sim", "us", on=PROTOCOLS, doc="one exchange of all ranks, on average over the iterations"),
+        Metric("overlap", better="higher", scale="difference", on=SIMULATED,
+               doc="hidden share: of the shorter of copies and NIC, or of transfers beside kernels"),
+        Metric("promise_error", "%", better=None, on=PROTOCOLS, doc="by how much the exchange takes longer than estimated"),
+        Metric("host_overhead", "us", kind="measured", on=ACCESS, doc="Python per exchange of CloverLeaf, outside of kernels and waiting"),
+        Metric("clover_step_time", "us", better=None, kind="measured", on=ACCESS, doc="one step of CloverLeaf on the slowest rank"),
+        Metric("conversions", kind="measured", better=None, steady=True, on=ACCESS, doc="arrays converted to another library per step"),
+        Metric("fraction_of_native", better="higher", kind="measured", on=frozenset({"access", "gpu"}),
+               doc="step of the same kernels in a captured graph over this step"),
+        Metric("step_time_sim", "us", on=GPUS, doc="one step of CloverLeaf on all simulated GPUs"),
+        Metric("issue_time", "us", better=None, on=GPUS, doc="what the busiest host needs to issue a step"),
         Metric("winners", better="higher", kind="measured", on=SURVEY, doc="strategies that win 15 % of the cells by more than 5 %"),
         Metric("packed_wins", better="higher", kind="measured", on=SURVEY, doc="share of pairs that packing wins in the flow solver"),
         Metric("image_parts", better="higher", kind="measured", on=SURVEY, doc="1 if all three parts of the image's claim hold"),
@@ -54,12 +66,17 @@ halo = Arena(
         "static-cached": ".static_protocol:StaticProtocol(far=rput-cached,chunk=65536,first=true)",
         "static-shared": ".static_protocol:StaticProtocol(near=shared-copy,chunk=65536)",
         "best-static": ".best_static:BestStatic",
+        "convert-each-step": ".convert_each_step:ConvertEachStep",
+        "views-mpi": ".views_mpi:ViewsMpi",
+        "view-streams": ".view_streams:ViewStreams",
+        "view-graphs": ".view_graphs:ViewGraphs",
     },
-    papers={"datatype": "mpi-derived-datatypes", "dynamic-protocol": "dynamic-stencil-protocols"},
+    papers={"datatype": "mpi-derived-datatypes", "dynamic-protocol": "dynamic-stencil-protocols", "view-streams": "multi-gpu-python",
+            "views-mpi": "multi-gpu-python"},
     baseline="packed",
     # A unit already holds eleven rounds in which strategy and reference take turns.
     repeats=2,
-    telling=("*/weak/2@mpich", "stencil27/slab/64", "random/slab"),
+    telling=("*/weak/2@mpich", "stencil27/slab/64", "random/slab", "clover/corner/torch/1", "gpus/960/4", "gpus/7680/4"),
 )  # fmt: skip
 
 APPLICATIONS = ("cfd", "life", "image")
@@ -76,7 +93,7 @@ SURVEYS = {"quarter": 0.25, "half": 0.5, "whole": 1.0, "double": 2.0}
 #: Exchanges in one round of a survey.
 SURVEYED = 25
 SPLITS = {1: (1, 1), 2: (1, 2), 4: (2, 2)}
-TINY = {"image/weak/2@mpich", "stencil27/flat/64", "miniamr/slow"}
+TINY = {"image/weak/2@mpich", "stencil27/flat/64", "miniamr/slow", "clover/corner/numpy/1", "gpus/960/4"}
 #: Boxes of ranks on virtual ranks: 2 nodes of 4, 8 nodes of 12 and 48 nodes of 48 ranks, in blocks by number.
 BOXES: dict[str, dict[str, tuple[int, int, int]]] = {
     "tiny": {"flat": (4, 2, 1), "slab": (4, 2, 1), "pencil": (4, 2, 1), "cube": (2, 2, 2)},
@@ -111,6 +128,9 @@ def _every(scale: str) -> Iterator[Case]:
         what = {"library": library, "ranks": ranks, "rounds": rounds, "work": work}
         yield Case(f"{application}/{scaling}/{ranks}@{library}", _given, what, frozenset(kinds))
     yield from _virtual(scale)
+    from .views.cases import clover_cases
+
+    yield from clover_cases(scale)
     for name, share in SURVEYS.items():
         facts: dict[str, Any] = {"share": share, "rounds": SIZES[scale]["rounds"], "scale": scale}
         yield Case(f"survey/{name}", _given, facts, frozenset({"survey", "measured"}))
@@ -125,7 +145,7 @@ def _virtual(scale: str) -> Iterator[Case]:
         yield _stencil(f"stencil{points}/cube/128", scale, {"stencil3d"}, box="cube", cells=128, points=points)
     for name, (start, tilt) in SPHERES.items():
         facts: dict[str, Any] = {"pattern": "miniamr", "scale": scale, "start": start, "tilt": tilt, "believed": 1.0}
-        yield Case(f"miniamr/{name}", _pattern, facts, SIMULATED | {"miniamr"})
+        yield Case(f"miniamr/{name}", _pattern, facts, PROTOCOLS | {"miniamr"})
     for box in BOXES[scale]:
         yield _stencil(f"random/{box}", scale, {"misfit"}, pattern="random", box=box, cells=64)
     for box, (name, believed) in itertools.product(("flat", "cube"), (("twice", 2.0), ("half", 0.5))):
@@ -134,7 +154,7 @@ def _virtual(scale: str) -> Iterator[Case]:
 
 def _stencil(name: str, scale: str, kinds: set[str], **facts: Any) -> Case:
     what = {"pattern": "stencil", "scale": scale, "points": 27, "believed": 1.0, **facts}
-    return Case(name, _pattern, what, SIMULATED | kinds)
+    return Case(name, _pattern, what, PROTOCOLS | kinds)
 
 
 def _pattern(case: Case, rng: np.random.Generator) -> Any:
@@ -169,19 +189,27 @@ class Reading:
 
     library: str = parameter("", "the MPI library: mpich, openmpi, impi; the first that is found unless it is given")
     rounds: int = parameter(11, "timed rounds", range=(3, 10_000))
+    ranks: int = parameter(2, "ranks that share a deck of CloverLeaf; other cases have their decomposition", range=(1, 64))
+    owner: str = parameter("numpy", "the library that owns the fields of a deck", choices=("numpy", "torch"))
 
 
 @halo.read(Reading)
-def read(path: Path, how: Reading) -> dict[str, Any]:
-    """Reads a TOML case: shape, decomposition, halo, dtype, order, periodic, stencil, iterations and fields."""
-    from .readers.cases import read_case
+def read(path: Path, how: Reading) -> Any:
+    """Reads a TOML case (shape, decomposition, halo, dtype, order, periodic, stencil, iterations, fields) or a deck of CloverLeaf."""
+    from .readers.cases import read_case_or_deck
 
-    return read_case(path)
+    return read_case_or_deck(path, how.ranks)
 
 
 @halo.own_cases
 def own_cases(loaded: Any, name: str, how: Reading) -> Iterator[Case]:
-    """The exchange as one case."""
+    """The exchange, or the deck, as one case."""
+    if not isinstance(loaded, dict):
+        from .views.cases import own_deck
+
+        facts = {"ranks": how.ranks, "owner": how.owner, "rounds": how.rounds, "device": "cpu", "library": how.library}
+        yield Case(name, own_deck, facts, frozenset({"file", "access", "host", "measured"}))
+        return
     what = {"library": how.library, "ranks": math.prod(loaded["decomposition"]), "rounds": how.rounds}
     yield Case(name, _own, what, frozenset({"file", "exchange", "measured"}))
 
@@ -199,9 +227,15 @@ def example(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @halo.run
 def run(technique: Any, case: Case) -> Outcome:
-    """Measures a strategy beside the loop by hand, or surveys all of them."""
+    """Measures a strategy beside the loop by hand, or surveys all of them; climbs the ladder; or simulates."""
     if "survey" in case.kinds:
         return _surveyed(technique, case)
+    if "access" in case.kinds or "gpus" in case.kinds:
+        from .views.cases import run_access, run_gpus
+
+        if "gpus" in case.kinds:
+            return run_gpus(technique, case)
+        return run_access(technique, case, "" if "gpu" in case.kinds else _library(case.parameters.get("library", "")))
     if "simulated" in case.kinds:
         return _simulated(technique, case)
     library = _library(case.workload["library"])
@@ -318,17 +352,22 @@ def _own(case: Case, rng: np.random.Generator) -> dict[str, Any]:
 @halo.answer
 def answer(result: Result) -> str:
     """Says which strategy is fastest for each case, against the loop by hand."""
-    from .answering import exchanges, protocols
+    from .answering import accesses, exchanges, protocols
 
-    return " ".join(part for part in (exchanges(result), protocols(result)) if part) or "No technique could run any of the cases."
+    said = [exchanges(result), protocols(result), accesses(result)]
+    return " ".join(part for part in said if part) or "No technique could run any of the cases."
 
 
 @halo.plots
 def plots(result: Result) -> Sequence[Any]:
-    """The ratio to the loop by hand, and simulated times, by case."""
+    """The ratio to the loop by hand, simulated times, and what Python costs, by case."""
     drawn: list[Any] = []
     if "exchange_ratio" in result.metrics:
         drawn += result.panels("Exchange over the loop by hand", "exchange_ratio", log_y=True)
     if "exchange_time_sim" in result.metrics:
         drawn += result.panels("Simulated exchange", "exchange_time_sim", log_y=True)
+    if "host_overhead" in result.metrics:
+        drawn += result.panels("Python per exchange", "host_overhead", log_y=True)
+    if "step_time_sim" in result.metrics:
+        drawn += result.panels("Step on simulated GPUs", "step_time_sim", log_y=True)
     return drawn

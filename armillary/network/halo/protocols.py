@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Chosen(Technique):
     """A technique that chooses protocols on virtual ranks."""
 
-    takes: ClassVar[frozenset[str]] = frozenset({"simulated"})
+    takes: ClassVar[frozenset[str]] = frozenset({"protocols"})
 
     def planner(self, pattern: Pattern, machine: Machine) -> Planner:
         """A planner for this pattern, which believes that the machine has these constants."""

@@ -2,7 +2,7 @@
 
 `static-protocol` reads remote buffers after a request (rget), and receivers copy whole messages inside a node, all posted in the order of
 neighbours. `static-cached` writes to remembered buffers, posts messages between nodes first, and copies in pieces. `static-shared` lets
-sender and receiver copy half of each message. High performance RDMA-based MPI implementation over InfiniBand, IJPP 2004
+sender and receiver copy half of each message. High performance RDMA-based MPI implementation over InfiniBand, ICS 2003
 (rendezvous by RDMA); Cooperative rendezvous protocols for improved performance and overlap, SC 2018 (shared copies).
 """
 

@@ -23,7 +23,12 @@ def test_every_claim_has_four_cases_at_least() -> None:
             assert sum(kind.takes(case.kinds) for case in cases) >= 4, number
 
 
-@pytest.mark.parametrize("name", [case.name for case in transport.built_in("small") if "simulated" in case.kinds])
+SIMULATED = [case.name for case in transport.built_in("small") if "simulated" in case.kinds]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("fan-wide-pencils", "fan-wide-slabs") else n for n in SIMULATED]
+)
 def test_every_built_in_workflow_ends_under_every_transport(name: str) -> None:
     work = next(case for case in transport.built_in("small") if case.name == name).at(0, 0).workload
     ended: dict[object, float] = {

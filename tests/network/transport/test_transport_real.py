@@ -45,6 +45,7 @@ def test_the_laplacian_of_a_square_is_constant() -> None:
     assert (laplacian(squares)[1:-1, 1:-1, 1:-1] == 2.0).all()
 
 
+@pytest.mark.slow
 def test_both_engines_give_the_analysis_the_same_data() -> None:
     pytest.importorskip("adios2")
     from armillary.network.transport.real.experiment import Pair

@@ -9,6 +9,8 @@
     stencil = "faces"            # or "faces+corners"
     iterations = 100
     fields = 1
+
+`shape` and `decomposition` are needed; the other keys have defaults.
 """
 
 from __future__ import annotations
@@ -30,6 +32,24 @@ _DEFAULTS: dict[str, Any] = {
     "iterations": 100, "fields": 1,
 }  # fmt: skip
 MOST_RANKS, MOST_BYTES = 64, 1 << 31
+
+
+def read_case_or_deck(path: str | Path, ranks: int = 1) -> Any:
+    """Return what a file holds: a deck of CloverLeaf if it begins like one, checked for this many ranks, or a case."""
+    from .clover import is_deck, parse_deck
+
+    text = read_text(path, limit=_LONGEST)
+    if not is_deck(text):
+        return read_case(path)
+    from armillary.network.halo.clover.block import block
+    from armillary.network.halo.exchange.geometry import balanced
+
+    deck, (rows, columns) = parse_deck(text, str(path)), balanced(ranks, 2)
+    try:
+        block(deck, (rows, columns))
+    except InputError as error:
+        raise InputError(error.message, where=str(path)) from None
+    return deck
 
 
 def read_case(path: str | Path) -> dict[str, Any]:

@@ -45,9 +45,11 @@ def advise(pattern: Pattern, cluster: Any = CLUSTER) -> Advice:
 
 
 def _settings() -> dict[str, dict[str, str]]:
-    """The variables by which libraries set eager limits and copies between processes in one step."""
+    """The variables by which UCX (below Open MPI or MPICH, where they are built with it) and MVAPICH2 2.3 set limits and protocols."""
     return {
-        "openmpi": {"UCX_RNDV_SCHEME": "put_zcopy", "UCX_RNDV_THRESH": str(EAGER_FAR)},
-        "mpich": {"UCX_RNDV_SCHEME": "put_zcopy", "UCX_RNDV_THRESH": str(EAGER_FAR)},
-        "mvapich2": {"MV2_RNDV_PROTOCOL": "RPUT", "MV2_IBA_EAGER_THRESHOLD": str(EAGER_FAR), "MV2_SMP_EAGERSIZE": str(EAGER_NEAR)},
+        "ucx": {"UCX_RNDV_SCHEME": "put_zcopy", "UCX_RNDV_THRESH": str(EAGER_FAR)},
+        "mvapich2": {
+            "MV2_RNDV_PROTOCOL": "RPUT", "MV2_IBA_EAGER_THRESHOLD": str(EAGER_FAR), "MV2_VBUF_TOTAL_SIZE": str(EAGER_FAR),
+            "MV2_SMP_EAGERSIZE": str(EAGER_NEAR), "MV2_SMP_USE_CMA": "1",
+        },
     }  # fmt: skip

@@ -246,8 +246,13 @@ class Engine:
         self._move(self._node_of_publisher[parts.publisher], nodes[owner], nbytes, owner)
 
     def _got(self, owners: Ints) -> None:
-        np.subtract.at(self._missing, owners, 1)
-        self._satisfied([s for s in np.unique(owners).tolist() if self._missing[s] == 0])
+        if len(owners) == 1:
+            self._missing[owners[0]] -= 1
+            after = owners.tolist()
+        else:
+            np.subtract.at(self._missing, owners, 1)
+            after = np.unique(owners).tolist()
+        self._satisfied([s for s in after if self._missing[s] == 0])
         self._part_done(len(owners))
 
     def _satisfied(self, subscribers: Iterable[int]) -> None:

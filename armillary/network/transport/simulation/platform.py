@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from armillary.cluster import Cluster
-from armillary.engine import Network, Pool, Simulation
+from armillary.engine import Network, Pool, Simulation, Uses
 from armillary.errors import InputError
 
 INSITU = "two-clusters-insitu"
@@ -42,7 +42,7 @@ class Platform:
         self.extras = extras or (PUBLISHED if cluster.name == INSITU else Extras())
         self.network = Network(sim, cluster)
         self._pools: dict[Any, Pool] = {}
-        self._ways: dict[Any, tuple[list[Pool], float]] = {}
+        self._ways: dict[Any, tuple[Uses, float]] = {}
         self.written: dict[Any, float] = {}
 
     def nodes(self, group: str) -> range:
@@ -60,27 +60,27 @@ class Platform:
         rate, each = speed(self.cluster, node)
         return self._pool(("cores", node), rate, f"cores of node {node}"), each
 
-    def way(self, source: int, target: int) -> tuple[list[Pool], float]:
+    def way(self, source: int, target: int) -> tuple[Uses, float]:
         """Pools and latency from node to node; inside a node, its loopback."""
         found = self._ways.get((source, target))
         if found is None:
             found = self._ways[source, target] = self._loopback(source) if source == target else self._across(source, target)
         return found
 
-    def _loopback(self, node: int) -> tuple[list[Pool], float]:
+    def _loopback(self, node: int) -> tuple[Uses, float]:
         e = self.extras
         if e.loopback_rate < math.inf:
-            return [self._pool(("loopback", node), e.loopback_rate, f"loopback of node {node}", "fatpipe")], e.loopback_latency
+            pool = self._pool(("loopback", node), e.loopback_rate, f"loopback of node {node}", "fatpipe")
+            return Uses(self.sim, pool), e.loopback_latency
         if any(m.kind in ("dram", "hbm") and m.bandwidth for m in self.cluster.node(node).type.memories):
-            return [self.network.memory(node)], e.loopback_latency
-        return [], e.loopback_latency
+            return Uses(self.sim, self.network.memory(node)), e.loopback_latency
+        return Uses(self.sim, []), e.loopback_latency
 
-    def _across(self, source: int, target: int) -> tuple[list[Pool], float]:
+    def _across(self, source: int, target: int) -> tuple[Uses, float]:
         route = self.network.route(source, target)
-        pools = [Pool._existing(self.sim, index, f"link {index}") for index in route.pools]
-        return pools, route.latency + self.extras.switch_latency * max(len(route.links) - 1, 0)
+        return Uses._existing(self.sim, route.pools, route.uses), route.latency + self.extras.switch_latency * max(len(route.links) - 1, 0)
 
-    def store_way(self, node: int) -> tuple[list[Pool], float]:
+    def store_way(self, node: int) -> tuple[Uses, float]:
         """Pools and latency between a node and the shared file system: the node's link, its first switch, and the store's own link."""
         key = ("store", node)
         if key not in self._ways:
@@ -95,7 +95,7 @@ class Platform:
             rate = dict(self.extras.store_rate).get(group)
             if rate is not None:
                 pools.append(self._pool(("store", group), rate, f"link of the file system to {group}"))
-            self._ways[key] = pools, late
+            self._ways[key] = Uses(self.sim, pools), late
         return self._ways[key]
 
     def has_disk(self, node: int) -> bool:

@@ -7,18 +7,21 @@ the same pools get equal rates and end together. Without this, a redistribution 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from armillary.engine import Activity, Pool, Simulation
+from armillary.engine import Activity, Event, Pool, Simulation, Uses
 from armillary.network.transport.blocks.decomposition import Ints
 
 from .platform import Platform
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Finished: TypeAlias = Callable[[Ints], None]
+#: What it is for, its ends, the amount of each owner, the owners, and the pools that it uses with the most that it may take of them.
+_Start: TypeAlias = tuple[Any, int, int, float, Ints, Uses | Pool, float | None]
 #: After everything else of an instant, but before rates are solved.
 LAST = 900
 
@@ -75,6 +78,7 @@ class Transfers:
     def _begin(self) -> None:
         self._due = False
         asked, self._asked = self._asked, {}
+        together: dict[float, list[_Start]] = {}
         for key, parts in asked.items():
             sources, targets, amounts, owners = zip(*parts, strict=True)
             source, target, owner = np.concatenate(sources), np.concatenate(targets), np.concatenate(owners)
@@ -83,7 +87,14 @@ class Transfers:
                 key[-1](owner)
                 continue
             for a, b, each, members in self._groups(source, target, amount, owner):
-                self._start(key, a, b, each, members)
+                uses, late, cap = self._needs(key, a, b, each * len(members))
+                together.setdefault(late, []).append((key, a, b, each, members, uses, cap))
+        # One event for all that start after the same latency.
+        for late, started in together.items():
+            if late > 0.0:
+                self.sim.after(late, self._start, started)
+            else:
+                self._start(started)
 
     def _groups(self, source: Ints, target: Ints, amount: Floats, owner: Ints) -> list[tuple[int, int, float, Ints]]:
         if not self.aggregate or len(source) == 1:
@@ -96,29 +107,33 @@ class Transfers:
         members = np.split(owner[order], new)
         return list(zip(s[first].tolist(), t[first].tolist(), x[first].tolist(), members, strict=True))
 
-    def _start(self, key: Any, source: int, target: int, each: float, members: Ints) -> None:
+    def _needs(self, key: Any, source: int, target: int, amount: float) -> tuple[Uses | Pool, float, float | None]:
+        """The pools of a request, the seconds before it uses them, and the most that it may take of them."""
         platform, what = self.platform, key[0]
-        cap: float | None = None
-        pools: list[Pool]
         if what == "net":
-            pools, late = platform.way(source, target)
-        elif what == "store":
-            pools, late = platform.store_way(source)
-        elif what == "disk":
+            return *platform.way(source, target), None
+        if what == "store":
+            return *platform.store_way(source), None
+        if what == "disk":
             _, operation, shared, _ = key
             if operation == "write":
-                platform.fill(source, shared, each * len(members))
-            pools = [platform.store(source, shared, operation)]
+                platform.fill(source, shared, amount)
             late = platform.extras.file_latency if operation == "write" else platform.extras.read_latency
-        else:
-            pool, cap = platform.cores(source)
-            pools, late = [pool], 0.0
-        self.flows += 1
-        activity = Activity(self.sim, each, pools, cap=cap, delay=late, count=len(members))
-        if activity.callbacks is None:
-            self._ended(key, source, target, each, members)
-        else:
-            activity.callbacks.append(lambda _: self._ended(key, source, target, each, members))
+            return platform.store(source, shared, operation), late, None
+        pool, cap = platform.cores(source)
+        return pool, 0.0, cap
+
+    def _start(self, started: list[_Start]) -> None:
+        self.flows += len(started)
+        for key, source, target, each, members, uses, cap in started:
+            activity = Activity(self.sim, each, uses, cap=cap, count=len(members))
+            if activity.callbacks is None:
+                self._ended(key, source, target, each, members)
+            else:
+                activity.callbacks.append(partial(self._over, key, source, target, each, members))
+
+    def _over(self, key: Any, source: int, target: int, each: float, members: Ints, _: Event) -> None:
+        self._ended(key, source, target, each, members)
 
     def _ended(self, key: Any, source: int, target: int, each: float, members: Ints) -> None:
         def onward(to: Any) -> None:
