@@ -1,0 +1,1 @@
+"""What a run tells about itself: I/O logs, traces of devices, health of drives."""

@@ -1,0 +1,1 @@
+"""What the predictors read about a drive's days."""

@@ -1,0 +1,1 @@
+"""Drives and their days: what a fleet is, and fleets that are drawn from a model of how drives fail."""

@@ -1,0 +1,1 @@
+"""How days are split, how alarms are raised, and how they are counted."""

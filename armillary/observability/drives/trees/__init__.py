@@ -1,0 +1,1 @@
+"""Trees and other learners over one row per drive and day."""

@@ -1,0 +1,1 @@
+"""Many logs side by side."""

@@ -1,0 +1,1 @@
+"""What Darshan counts of a list of operations, to the byte."""

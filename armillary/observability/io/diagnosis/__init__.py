@@ -1,0 +1,1 @@
+"""From a log to findings: fragments, rules, merging, and the report."""

@@ -1,0 +1,1 @@
+"""What is known about I/O faults, when it applies, and how it is found."""

@@ -1,0 +1,1 @@
+"""How a job's I/O log is kept in memory, read and written."""

@@ -1,0 +1,1 @@
+"""Language models that a user may put behind the diagnosis."""

@@ -1,0 +1,1 @@
+"""I/O programs with planted faults, and how long they take on a small model of a file system."""

@@ -1,0 +1,1 @@
+"""Readers of exports and traces, each of which gives a `Run`."""

@@ -1,0 +1,1 @@
+"""A run: what every process, thread, stream and device did and when, in columns."""

@@ -1,0 +1,1 @@
+"""A run as files for Paraver and for Perfetto."""

@@ -1,0 +1,1 @@
+"""What starts, orders and guards work on machines: pilots, data flow, energy, locks, election."""

@@ -1,0 +1,1 @@
+"""The built-in programs, each as kernels with the data that they read and update."""

@@ -1,0 +1,1 @@
+"""How an application is run under a technique, and what is measured."""

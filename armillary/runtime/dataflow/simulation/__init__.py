@@ -1,0 +1,1 @@
+"""Programs that are described by a file, played in simulated time."""

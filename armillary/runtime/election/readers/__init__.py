@@ -1,0 +1,1 @@
+"""Populations and schedules in files."""

@@ -1,0 +1,1 @@
+"""Runs whose power is known, and the meters that read it."""

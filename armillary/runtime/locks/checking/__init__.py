@@ -1,0 +1,1 @@
+"""Every interleaving of a few threads, searched here and emitted for SPIN."""

@@ -1,0 +1,1 @@
+"""Threads and cache lines in simulated time."""

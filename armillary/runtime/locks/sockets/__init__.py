@@ -1,0 +1,1 @@
+"""Locks for other people's code."""

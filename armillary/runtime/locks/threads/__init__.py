@@ -1,0 +1,1 @@
+"""Real threads on real cores."""

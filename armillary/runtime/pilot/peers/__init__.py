@@ -1,0 +1,1 @@
+"""Drivers of other task runtimes, each run by an interpreter that has that runtime; they import nothing of Armillary."""

@@ -1,0 +1,1 @@
+"""What a pilot would do on machines of any size: stations in series, node by node and core by core."""

@@ -1,0 +1,1 @@
+"""Where counters come from."""

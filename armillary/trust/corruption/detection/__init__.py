@@ -1,0 +1,1 @@
+"""From counters to alarms, and how alarms are judged."""

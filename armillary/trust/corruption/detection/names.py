@@ -1,0 +1,3 @@
+"""Which techniques look inside the algorithm."""
+
+INSIDE = ("abft", "residual", "aid", "range", "duplicate", "combined")

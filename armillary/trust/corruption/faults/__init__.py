@@ -1,0 +1,1 @@
+"""Faults, and how far they spread."""

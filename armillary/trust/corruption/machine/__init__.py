@@ -1,0 +1,1 @@
+"""The modelled processor, whose counters stand in for those of a real one."""

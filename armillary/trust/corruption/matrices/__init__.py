@@ -1,0 +1,1 @@
+"""The matrices of the runs."""

@@ -1,0 +1,1 @@
+"""Counter logs of one's own."""

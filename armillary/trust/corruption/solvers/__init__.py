@@ -1,0 +1,1 @@
+"""The computations that are watched, as loops that count what they do."""

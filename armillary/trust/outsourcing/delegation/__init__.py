@@ -1,0 +1,1 @@
+"""The client that checks, the server that computes, and what the client keeps secret."""

@@ -1,0 +1,1 @@
+"""Servers that cheat: forged answers on ristretto255, and the best forger on a group small enough to count."""

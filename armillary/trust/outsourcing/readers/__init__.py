@@ -1,0 +1,1 @@
+"""The files: bases and scalars in rows of 32 bytes."""

@@ -1,0 +1,1 @@
+"""The server over TCP, and the socket by which a client asks it."""

@@ -1,0 +1,1 @@
+"""What makes a protocol sound, and what each role does in it."""

@@ -1,0 +1,1 @@
+"""The language of protocol files: tokens, grammar, and the graph that a protocol is."""

@@ -1,0 +1,1 @@
+"""Files of other people: machines in JSON or DOT, and logs of events."""
