@@ -1,3 +1,4 @@
+from .advice import advise as advise
 from .arena import Arena as Arena
 from .arena import Artifact as Artifact
 from .arena import Case as Case
