@@ -1,0 +1,2 @@
+from .application import Explorer as Explorer
+from .application import application as application
