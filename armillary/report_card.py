@@ -63,15 +63,25 @@ def first_sentence(text: str) -> str:
 
 
 def figure(verdict: Mapping[str, Any]) -> str:
-    """A verdict's figure with its interval."""
+    """A verdict's figure with its unit and interval."""
     if verdict["figure"] is None:
         return "–"
-    numbers = [f"{float(x):.3g}" for x in (verdict["figure"], verdict["low"], verdict["high"]) if x is not None]
-    return f"{numbers[0]}{verdict['unit']}" + (f" ({numbers[1]} to {numbers[2]})" if len(numbers) == 3 else "")
+    around = "" if verdict["low"] is None or verdict["high"] is None else f" ({number(verdict['low'])} to {number(verdict['high'])})"
+    return f"{number(verdict['figure'])}{verdict['unit']}{around}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, without the sign of a negative zero."""
+    return f"{float(value) + 0.0:.3g}"
 
 
 def state(verdict: Mapping[str, Any]) -> str:
-    """A verdict's state with its symbol, the stand-in it rests on, and whether the figure lies beyond the published range."""
-    beyond = ", beyond the published range" if verdict.get("beyond") else ""
-    stand_in = f", with a stand-in {verdict['stand_in']}" if verdict["stand_in"] and verdict["state"] != NOT_TRIED else ""
-    return f"{SYMBOLS[verdict['state']]} {verdict['state']}{beyond}{stand_in}"
+    """A verdict's state with its symbol, as `state_in_words` says it."""
+    return f"{SYMBOLS[verdict['state']]} {state_in_words(verdict['state'], bool(verdict.get('beyond')), verdict['stand_in'])}"
+
+
+def state_in_words(state: str, beyond: bool, stand_in: str | None) -> str:
+    """The state, whether the figure lies beyond the published range, and the stand-in on which the verdict rests."""
+    return f"{state}{', beyond the published range' if beyond else ''}" + (
+        f", with a stand-in ({stand_in})" if stand_in and state != NOT_TRIED else ""
+    )

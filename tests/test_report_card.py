@@ -31,7 +31,7 @@ def test_figures_and_states_in_words():
     assert report_card.figure(VERDICT | {"figure": None}) == "–"
     assert report_card.figure(VERDICT | {"low": None}) == "1.23×"
     assert report_card.state(VERDICT) == "● held"
-    assert report_card.state(VERDICT | {"beyond": True, "stand_in": "clock"}) == "● held, beyond the published range, with a stand-in clock"
+    assert report_card.state(VERDICT | {"beyond": True, "stand_in": "clock"}) == "● held, beyond the published range, with a stand-in (clock)"
 
 
 def test_the_first_sentence_ends_at_a_full_stop_or_is_cut():

@@ -22,6 +22,7 @@ import numpy as np
 from armillary.arena import Metric
 from armillary.claim import Claim, Exponent, Gain, Kind, Level, Parity, Wins, percent_of_ratio
 from armillary.records import HELD, IN_PART, NOT_HELD, NOT_TRIED
+from armillary.report_card import figure, number, state_in_words
 from armillary.study import evidence
 from armillary.study.gains import LEVEL, Interval, gains, interval
 
@@ -73,17 +74,12 @@ class Verdict:
     @property
     def state_in_words(self) -> str:
         """The state, with the stand-in that it rests on, and whether the figure lies beyond the published range."""
-        beyond = ", beyond the published range" if self.beyond else ""
-        stand_in = f", with a stand-in {self.stand_in}" if self.stand_in and self.state != NOT_TRIED else ""
-        return f"{self.state}{beyond}{stand_in}"
+        return state_in_words(self.state, self.beyond, self.stand_in)
 
     @property
     def ours(self) -> str:
         """The figure with its interval, as text."""
-        if self.figure is None:
-            return "–"
-        around = "" if self.low is None or self.high is None else f" ({_number(self.low)} to {_number(self.high)})"
-        return f"{_number(self.figure)}{self.unit}{around}"
+        return figure({name: getattr(self, name) for name in ("figure", "low", "high", "unit")})
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,7 @@ def family_ours(family: Sequence[Verdict]) -> str:
     if not figures:
         return "–"
     (low, of_low, unit), (high, of_high, _) = figures[0], figures[-1]
-    return f"{_number(low)}{unit} ({of_low}) to {_number(high)}{unit} ({of_high})"
+    return f"{number(low)}{unit} ({of_low}) to {number(high)}{unit} ({of_high})"
 
 
 def family_state(family: Sequence[Verdict]) -> str:
@@ -203,7 +199,7 @@ def _judge_kind(technique: str, claim: Claim, metric: Metric, kind: Kind, result
         rule = (
             f"The whole interval lies within {where}."
             if inside
-            else f"The ratio lies within {where}, but its interval ({_number(spread.low)} to {_number(spread.high)}) leaves it."
+            else f"The ratio lies within {where}, but its interval ({number(spread.low)} to {number(spread.high)}) leaves it."
             if near
             else f"The ratio lies outside {where}."
         )
@@ -257,13 +253,13 @@ def _level(claim: Claim, by: Level, ours: Mapping[str, Mapping[int, float]]) -> 
     if claim.honest is not None:
         edge = claim.honest[1] if by.at_most is not None else claim.honest[0]
         bound = flip * edge if edge is not None else published
-    level, reach = _number(flip * bound), _number(flip * spread.low)
+    level, reach = number(flip * bound), number(flip * spread.low)
     if spread.low >= bound:
         state, rule = HELD, f"The whole interval meets the level of {level}."
     elif spread.figure >= bound:
         state, rule = IN_PART, f"The figure meets the level of {level}, but its interval reaches {reach}."
     elif claim.part is not None and spread.figure >= flip * claim.part:
-        state, rule = IN_PART, f"The figure misses the level of {level} and meets {_number(claim.part)}, which counts in part."
+        state, rule = IN_PART, f"The figure misses the level of {level} and meets {number(claim.part)}, which counts in part."
     else:
         state, rule = NOT_HELD, f"The figure misses the level of {level}."
     if flip < 0:
@@ -331,7 +327,7 @@ def _together(judged: Mapping[Kind, _Judged], claim: Claim, metric: Metric) -> _
         return next(j for j in every if j.interval is None)
     lower_is_better = isinstance(claim.by, Level) and claim.by.at_most is not None
     worst_kind, worst = min(judged.items(), key=lambda item: (-1 if lower_is_better else 1) * item[1].interval.figure)  # type: ignore[union-attr]
-    figures = ", ".join(f"{k} {_number(_shown(claim, metric, j.interval)[1].figure)}" for k, j in judged.items() if j.interval)
+    figures = ", ".join(f"{k} {number(_shown(claim, metric, j.interval)[1].figure)}" for k, j in judged.items() if j.interval)
     states = {j.state for j in every}
     if states == {HELD}:
         state, rule = HELD, "It is held on every kind of case"
@@ -422,6 +418,3 @@ def _counts(claim: Claim) -> str:
         said.append(f"in part {'up to' if at_most else 'from'} {claim.part:g}{unit}")
     return f"Counts as {' and '.join(said)}: {claim.why}"
 
-
-def _number(value: float) -> str:
-    return f"{value + 0.0:.3g}"  # Without the sign of a negative zero.

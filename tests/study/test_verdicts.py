@@ -231,7 +231,7 @@ def test_not_tried_says_why(result: Result, claim: Claim, reason: str) -> None:
 
 def test_a_stand_in_is_named() -> None:
     found = verdict(Made(HALF), Claim("cost", over="old", by=Gain(ratio=(2.0, None)), stand_in="controller"))
-    assert found.state_in_words == "held, with a stand-in controller"
+    assert found.state_in_words == "held, with a stand-in (controller)"
 
 
 class Claiming(Technique):
