@@ -50,7 +50,9 @@ def test_an_arena_is_well_formed(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_arena_passes_the_battery_on_few_cases(path: str) -> None:
+def test_an_arena_passes_the_battery_on_few_cases(path: str, request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("markexpr"):
+        pytest.skip("slow tests run too, and the whole battery is one of them")
     found = check_arena(path, cases=_few(catalogue.arena(path)), processes=False, most_cpu_s=MOST_CPU_S.get(path, TINY_CPU_S)).values
     _compare(_stored(path), found, found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
@@ -98,7 +100,7 @@ class Pages:
         self.environment = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self.environment.filters |= {"clock": clock, "first_sentence": report_card.first_sentence, "number": _number}
+        self.environment.filters |= {"clock": clock, "coded": coded, "first_sentence": report_card.first_sentence, "number": _number}
         self.environment.globals |= {"version": __version__, "figure": report_card.figure, "state_of": report_card.state}
 
     def __call__(self, name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -151,6 +153,11 @@ def _leaves(value: Any) -> Iterator[Any]:
     else:
         for one in inside:
             yield from _leaves(one)
+
+
+def coded(text: str) -> Markup:
+    """Text with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -14,6 +14,8 @@ import httpx
 import pytest
 from web_server import Served, csrf, served
 
+from armillary.web.application import coded
+
 SECRET = "the content of a private file"
 
 
@@ -160,6 +162,10 @@ def test_a_cluster_of_ones_own_names_no_files(client: httpx.Client, server: Serv
     assert "files cannot be named here" in answer.text
     run = post(client, server, "/advise", {"cluster_text": 'name = "x"\nextends = "/etc/passwd"\n'})
     assert run.status_code == 400
+
+
+def test_code_in_texts_is_marked_and_everything_else_escaped() -> None:
+    assert coded("`<b>` and <i>`") == "<code>&lt;b&gt;</code> and &lt;i&gt;`"
 
 
 def test_script_in_names_stays_text(client: httpx.Client, server: Served) -> None:

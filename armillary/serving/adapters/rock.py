@@ -120,7 +120,10 @@ class Queue:
 
 @dataclass(frozen=True)
 class Rock(Technique):
-    """The policy's parameters; `policy()` is the dispatcher itself."""
+    """Queues requests by what they need, shares the queues among the classes of device, and keeps the adapters that are worth most.
+
+    These are its parameters; `policy()` is the dispatcher itself.
+    """
 
     takes = frozenset({"image"})
     slo_s: float = parameter(120.0, "seconds of waiting after which a task takes precedence", range=(1.0, 86400.0))
