@@ -241,6 +241,10 @@ def reproduce(
     technique: Annotated[Optional[str], typer.Argument(help="The technique.", autocompletion=_technique_names)] = None,  # noqa: UP045
     field: Annotated[Optional[str], typer.Option(help="Every technique of a field.")] = None,  # noqa: UP045
     everything: Annotated[bool, typer.Option("--all", help="Every technique there is.")] = False,
+    cases: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Comma-separated names or patterns: only claims with no other case are judged. With --record, the others stay."),
+    ] = None,
     scale: Scale = "small",
     cluster: Cluster = None,
     repeats: Repeats = None,
@@ -273,7 +277,7 @@ def reproduce(
     how: dict[str, Any] = dict(  # noqa: C408
         scale=scale, cluster=cluster, repeats=repeats, seed=seed, engine=engine, store=store, fresh=fresh, keep_stale=keep_stale,
         retry_failed=retry_failed, timeout_s=timeout, memory_bytes=_bytes(memory), durable=durable, quiet=quiet, command=_command(),
-        settings=_settings(settings), record=record,
+        settings=_settings(settings), record=record, cases=_names(cases),
     )  # fmt: skip
     results = [one(technique, **how)] if technique else reproduce_all(field, **how)
     _give(results, as_json, html, verdicts_only=True, show=show_report)

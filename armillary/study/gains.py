@@ -100,6 +100,12 @@ def interval(cases: Sequence[np.ndarray], *, log: bool, aggregate: str = "mean",
     return Interval(back(point), _finite(back, low), _finite(back, high), len(cases), most)
 
 
+def level(cases: Sequence[np.ndarray], scale: str) -> Interval:
+    """A technique's own level over cases, each with the values of its repeats: the geometric mean on a ratio scale."""
+    positive = all((values > 0).all() and np.isfinite(values).all() for values in cases)
+    return interval(cases, log=positive and scale == "ratio")
+
+
 def mean_interval(values: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """The interval of the mean of two or more values: Student's, widened on one side where the values are skewed.
 

@@ -6,11 +6,15 @@ import json
 import math
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from armillary.errors import InputError
-from armillary.records import FORM, file_name, load
+from armillary.records import FORM, Record, file_name, load
+from armillary.study.gains import level
 from armillary.study.result import Result
 from armillary.study.unit import code_digest
 
@@ -24,14 +28,21 @@ VERDICT = (
 
 
 def record(result: Result, folder: Path) -> Path:
-    """Writes or renews the arena's record in `folder`; verdicts on other techniques that stand there already are kept."""
+    """Writes or renews the arena's record in `folder`.
+
+    Verdicts on other techniques that stand there already are kept. So are the values of other cases, if they come from the same code,
+    scale and seed: a record of many hours can be taken in pieces.
+    """
     if not folder.is_dir():
         raise InputError("expected a folder that exists, for the records", where=str(folder))
     target = folder / file_name(result.arena.path)
     made = _record(result)
+    earlier = load(target) if target.exists() else None
+    if earlier is not None and (earlier.scale, earlier.seed) == (made["scale"], made["seed"]):
+        _join(made, earlier, result)
     found = {v.claim: {key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts}
     # What this study judged only in part is not tried, unless an earlier one judged it whole.
-    kept = {verdict["claim"]: dict(verdict) for verdict in load(target).verdicts} if target.exists() else {}
+    kept = {verdict["claim"]: dict(verdict) for verdict in earlier.verdicts} if earlier is not None else {}
     partial = {v.claim for v in result.verdicts if not v.whole}
     found |= {claim: verdict for claim, verdict in kept.items() if claim not in found or claim in partial}
     made["verdicts"] = [found[claim] for claim, _, _ in result.arena.claims() if claim in found]
@@ -42,6 +53,33 @@ def record(result: Result, folder: Path) -> Path:
     except OSError as error:
         raise InputError(error.strerror or str(error), where=str(target)) from None
     return target
+
+
+def _join(made: dict[str, Any], earlier: Record, result: Result) -> None:
+    """Adds what an earlier record holds of cases that were not run now, technique by technique, where the code is the same."""
+    here = _cases(made["techniques"])
+    made["metrics"] = {**earlier.metrics, **made["metrics"]}
+    for name, facts in made["techniques"].items():
+        before = earlier.techniques.get(name, {})
+        if any(before.get(key) != facts[key] for key in ("code", "parameters")):
+            continue
+        facts["seconds"] |= _elsewhere(before["seconds"], here)
+        for metric, values in before["medians"].items():
+            if others := _elsewhere(values, here):
+                every = facts["medians"].setdefault(metric, {})
+                every |= others
+                spread = level([np.array([float(value)]) for value in every.values()], result.metric(metric).scale)
+                facts["levels"][metric] = [_rounded(v) for v in (spread.figure, spread.low, spread.high)]
+    if len(_cases(earlier.techniques)) > len(here):
+        made["answer"] = earlier.answer
+
+
+def _cases(techniques: Mapping[str, Any]) -> set[str]:
+    return {case for facts in techniques.values() for case in facts["seconds"]}
+
+
+def _elsewhere(values: Mapping[str, Any], here: set[str]) -> dict[str, Any]:
+    return {case: value for case, value in values.items() if case not in here}
 
 
 def _spelled(made: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from armillary.arena import Arena, Metric
 from armillary.claim import Kind, percent_of_ratio
 from armillary.errors import InputError, unknown, without_paths
 from armillary.result import Lines, Place
-from armillary.study.gains import Gains, Interval, gains, interval
+from armillary.study.gains import Gains, Interval, gains, level
 from armillary.study.store import Store
 from armillary.study.unit import code_digest
 from armillary.study.verdicts import ENOUGH_CASES, Verdict, judge
@@ -347,10 +347,7 @@ class Result:
     def interval(self, technique: str, metric: str) -> Interval | None:
         """The technique's own level on a metric over cases, with its interval: geometric mean on a ratio scale."""
         arrays = [np.array(list(repeats.values())) for repeats in self.values(technique, metric).values()]
-        if not arrays:
-            return None
-        positive = all((values > 0).all() and np.isfinite(values).all() for values in arrays)
-        return interval(arrays, log=positive and self.metric(metric).scale == "ratio")
+        return level(arrays, self.metric(metric).scale) if arrays else None
 
     def _gain_interval(self, technique: str, metric: str) -> Interval | None:
         if technique == self.baseline:

@@ -121,6 +121,7 @@ def reproduce(technique: str, **how: Any) -> Result:
 
     Takes `scale`, `repeats`, `seed`, `engine`, `store` and the rest as `compare` does. `record` is a folder: the arena's record is written
     or renewed there, and then every technique of the arena runs and every claim is judged, because a record answers its whole question.
+    With `cases` only claims whose every case is among them are judged; a record that takes hours can so be taken in pieces.
     """
     home, name = catalogue.technique(technique)
     if not home.claims_of(name):
@@ -151,7 +152,7 @@ def _reproduce(home: Arena, names: Sequence[str], *, scale: str = "small", recor
                 needed |= {n for n in home.techniques if not home.technique(n).oracle}
     recipe = Recipe(home.path, scale, cluster=_toml(how.pop("cluster", None)))
     wanted = [n for n in home.techniques if n in needed or record is not None]
-    spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings") if key in how}
+    spelled = {key: how.pop(key) for key in ("repeats", "seed", "metrics", "settings", "cases") if key in how}
     # Only the claimed metrics: if none of them is measured, units may run in parallel.
     metrics = spelled.pop("metrics", None) or [m for m in home.metrics if m in claimed or record is not None]
     planned = plan(recipe, techniques=wanted, judged=names, metrics=metrics, **spelled)

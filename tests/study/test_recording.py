@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,35 @@ def test_recording_again_keeps_verdicts_that_were_not_judged_now(result: armilla
     only = armillary.compare("examples/queueing", techniques=["fcfs"], scale="tiny", repeats=1, store=tmp_path / "s.db")
     before = records.load(file).verdicts
     assert records.load(record(only, tmp_path)).verdicts == before
+
+
+def test_a_record_can_be_taken_in_pieces(tmp_path: Path) -> None:
+    for folder in ("whole", "pieces"):
+        (tmp_path / folder).mkdir()
+    how: dict[str, Any] = {"repeats": 1, "store": tmp_path / "s.db"}
+    whole = armillary.reproduce("shortest-first", record=tmp_path / "whole", **how)
+    first, *others = whole.cases
+    file = tmp_path / "pieces" / "examples-queueing.json"
+    armillary.reproduce("shortest-first", record=file.parent, cases=[first], **how)
+    part = records.load(file)
+    assert set(part.techniques["fcfs"]["medians"]["mean_wait"]) == {first}
+    assert {v["state"] for v in part.verdicts} == {records.NOT_TRIED}
+    armillary.reproduce("shortest-first", record=file.parent, cases=others, **how)
+    joined, expected = records.load(file), records.load(tmp_path / "whole" / "examples-queueing.json")
+    for name, facts in expected.techniques.items():
+        assert joined.techniques[name]["medians"] == facts["medians"]
+        assert joined.techniques[name]["seconds"].keys() == facts["seconds"].keys()
+        for metric, (level, low, high) in facts["levels"].items():
+            if whole.metric(metric).kind != "measured":
+                assert joined.techniques[name]["levels"][metric] == pytest.approx([level, low, high], rel=1e-5)
+
+
+def test_values_of_another_seed_are_not_joined(tmp_path: Path) -> None:
+    whole = armillary.reproduce("shortest-first", record=tmp_path, repeats=1, store=tmp_path / "s.db")
+    first = next(iter(whole.cases))
+    armillary.reproduce("shortest-first", record=tmp_path, repeats=1, store=tmp_path / "s.db", cases=[first], seed=1)
+    found = records.load(tmp_path / "examples-queueing.json")
+    assert set(found.techniques["fcfs"]["medians"]["mean_wait"]) == {first}
 
 
 def test_a_file_that_is_no_record_is_one_line(tmp_path: Path) -> None:
