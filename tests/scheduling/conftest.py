@@ -6,19 +6,20 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from slurm_cluster import missing, slurm_cluster
 
+from armillary.cluster.local_slurm import LocalSlurm, lacking
 from armillary.scheduling.slurm import Slurm
 
 
 def started(scheduler: str, settle_s: int = 0) -> Iterator[Slurm]:
-    if lacking := missing():
+    if missing := lacking():
         # Where Slurm must be there, its absence is a failure.
         if os.environ.get("ARMILLARY_NEEDS_SLURM"):
-            pytest.fail(f"found no {lacking}; expected Slurm (Debian: slurm-wlm)")
-        pytest.skip(f"{lacking} is not installed (Debian: slurm-wlm)")
-    with slurm_cluster(scheduler, settle_s) as slurm:
-        yield slurm
+            pytest.fail(f"found no {missing}; expected Slurm (Debian: slurm-wlm)")
+        pytest.skip(f"{missing} is not installed (Debian: slurm-wlm)")
+    # Nodes of one core are taken whole.
+    with LocalSlurm(nodes=4, cores=1, scheduler=scheduler, settle_s=settle_s) as cluster:
+        yield Slurm(cluster.configuration)
 
 
 @pytest.fixture

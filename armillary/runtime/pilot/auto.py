@@ -45,7 +45,7 @@ class Auto(Launcher):
         return choose_plan(work).plan
 
     def run(self, work: RealWork) -> Ran:
-        """Measures the backends that are here and runs the pilot that is predicted to be fastest."""
+        """Measures the backends that are here, once per process, and runs the pilot that is predicted to be fastest."""
         from .running.pilots import run_chosen
 
         return run_chosen(work, self.probe_s)

@@ -65,10 +65,11 @@ def test_without_a_lock_updates_are_lost() -> None:
     def release(words, at, me, lock, token):  # type: ignore[no-untyped-def]
         pass
 
-    found = [stress(Ticket(), 2, 500_000, wait="yield", pairs=(acquire, release)) for _ in range(3)]
-    assert any(one.entries < one.acquires for one in found)
-    assert any(one.overlaps for one in found)
-    assert not all(found)
+    # The threads have to meet, which on a busy machine they may not do at once.
+    tries = (stress(Ticket(), 2, 500_000, wait="yield", pairs=(acquire, release)) for _ in range(100))
+    found = next((one for one in tries if one.entries < one.acquires and one.overlaps), None)
+    assert found is not None, "in a hundred tries without a lock nothing was lost"
+    assert not found
 
 
 @pytest.mark.parametrize("lock", [Hapax(slots=1), HapaxVw(slots=1), Twa(slots=1), Hapax(pad=False), Twa(slots=2, pad=False)], ids=repr)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from armillary.cluster.local_slurm import lacking
 from armillary.runtime.pilot import Slurm
-from armillary.runtime.pilot.backends.slurm import lacking
 
 sys.path.insert(0, str(Path(__file__).parent))
 

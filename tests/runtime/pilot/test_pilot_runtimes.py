@@ -18,8 +18,9 @@ from armillary.runtime.pilot import Local, Lost, NeverRan, Pilot, Pool, measure_
 from armillary.runtime.pilot.agent.choose import Cost, Measured
 from armillary.runtime.pilot.arena import pilot
 from armillary.runtime.pilot.backends.backend import EXECUTABLE, FUNCTION
+from armillary.runtime.pilot.backends.dragon import Dragon
 from armillary.runtime.pilot.running.peers import interpreter, run_peer
-from armillary.runtime.pilot.running.real import RealWork
+from armillary.runtime.pilot.running.real import Ran, RealWork
 
 
 @pytest.mark.slow
@@ -75,6 +76,11 @@ def test_a_killed_dragon_service_fails_what_it_had_and_the_rest_goes_on() -> Non
         assert made.launch(["true"]).result(30).returncode == 0
 
 
+def test_dragon_has_no_more_workers_than_this_machine_has_cores() -> None:
+    assert Dragon("", ["n0"], 1).workers == 1
+    assert Dragon("", ["n0"], 1 << 20).workers == len(os.sched_getaffinity(0))
+
+
 def service_pids() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -127,6 +133,23 @@ def test_a_driver_that_hangs_or_dies_is_ended_with_all_its_children(monkeypatch:
         peers._driven(["sh", "-c", "echo no such thing >&2; exit 3"], dict(os.environ), str(tmp_path), "ray", 20.0)
 
 
+def test_a_peer_keeps_its_files_in_its_private_folder(tmp_path: Path) -> None:
+    from armillary.runtime.pilot.running.peers import environment_of
+
+    found = environment_of(sys.executable, str(tmp_path))
+    assert {found[name] for name in ("HOME", "PWD", "TMPDIR", "RADICAL_BASE")} == {str(tmp_path)}
+
+
+def test_what_left_its_driver_for_init_ends_with_it(tmp_path: Path) -> None:
+    from armillary.runtime.pilot.running import peers
+
+    mark = tmp_path / "pid"
+    command = ["sh", "-c", f"(setsid sleep 97 & echo $! > {mark}); echo '{{\"bootstrap\": 1}}'"]
+    assert peers._driven(command, {**os.environ, "HOME": str(tmp_path)}, str(tmp_path), "parsl", 20.0) == {"bootstrap": 1}
+    stat = Path(f"/proc/{mark.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 def test_flux_says_why_it_declines_and_launchers_what_they_do_not_start() -> None:
     real = RealWork(executables=2)
     for name in ("flux", "flux-n"):
@@ -150,6 +173,26 @@ def test_the_choice_takes_the_cheapest_backend_for_each_kind_of_task() -> None:
     assert measured.choose(executables=8, seconds=2.0).makespan == pytest.approx(4.01)
     with pytest.raises(InputError, match="no backend here starts functions; srun: found no slurmctld"):
         Measured(costs[:2], measured.absent, 4).choose(functions=1)
+
+
+def test_backends_are_measured_once_for_all_works_on_the_same_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    from armillary.runtime.pilot.running import pilots
+
+    asked = []
+
+    def measure(**how: float) -> Measured:
+        asked.append(how)
+        return Measured([Cost("local", EXECUTABLE, 0.0, 0.01, 1000.0)], {}, 2)
+
+    monkeypatch.setattr("armillary.runtime.pilot.agent.choose.measure_backends", measure)
+    monkeypatch.setattr(pilots, "run_pilot", lambda work, backends: Ran(0.0, 1.0, work.tasks))
+    pilots.measured_here.cache_clear()
+    try:
+        for work in (RealWork(executables=3), RealWork(executables=400), RealWork(executables=3, nodes=4)):
+            assert pilots.run_chosen(work, 0.1).said["chosen"] == "local"
+    finally:
+        pilots.measured_here.cache_clear()
+    assert [how["nodes"] for how in asked] == [1, 4]
 
 
 def test_backends_that_are_here_are_measured_and_what_is_promised_is_delivered() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 
 import pilot_bodies as bodies
@@ -95,26 +94,9 @@ def test_cores_of_an_uneven_job_are_those_of_its_smallest_node(monkeypatch: pyte
     assert _cores_of_job() == 28
 
 
-@pytest.mark.slow
-def test_no_daemon_is_left_behind() -> None:
-    from armillary.runtime.pilot.backends.slurm import lacking
-
-    if lacking():
-        pytest.skip("Slurm is not installed")
-    with Slurm.local(nodes=1, cores=2) as one:
-        assert one.folder is not None
-        pids = [daemon.pid for daemon in one._daemons]
-        folder = one.folder
-        assert folder.stat().st_mode & 0o077 == 0
-    assert not folder.exists()
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
 def test_without_slurm_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("armillary.runtime.pilot.backends.slurm._path", lambda: "/nowhere")
+    monkeypatch.setattr("armillary.cluster.local_slurm.DAEMONS", "/nowhere")
     with pytest.raises(InputError, match="found no slurmctld"):
         Slurm.local()
     with pytest.raises(InputError, match="found no salloc"):
@@ -129,4 +111,3 @@ def test_jobs_and_array_jobs_all_end(slurm: Slurm) -> None:
     for array in (False, True):
         ran = run_jobs(RealWork(executables=6, nodes=2, slots=4), array=array)
         assert ran.done == 6
-    assert subprocess.run(["pgrep", "-fc", "pilot-slurm-.*slurmctld"], capture_output=True, check=False).returncode in (0, 1)

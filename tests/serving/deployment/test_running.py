@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import os
@@ -12,12 +11,12 @@ import socket
 import stat
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from armillary import catalogue
 from armillary.arena import NotForThisCase
+from armillary.cluster.local_slurm import free_ports, lacking, search_path
 from armillary.errors import InputError
 from armillary.serving.deployment import Service, running, smoke
 from armillary.serving.deployment.launching.start import why_not
@@ -84,21 +83,11 @@ def test_what_cannot_be_started_says_why(tmp_path, monkeypatch):
         pass
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     """Starts a Slurm of this one machine, without munge, and ends its daemons afterwards."""
-    programs = {name: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in ("slurmctld", "slurmd", "sbatch", "sinfo")}
-    step = next((p for p in ("/usr/sbin/slurmstepd", "/usr/lib/slurm/slurmstepd") if Path(p).exists()), None)
-    if not all(programs.values()) or step is None:
-        pytest.skip("Slurm is not installed")
+    if missing := lacking():
+        pytest.skip(f"{missing} is not installed (Debian: slurm-wlm)")
     if os.geteuid() != 0:
         pytest.skip("slurmd wants root")
     root = tmp_path_factory.mktemp("slurm")
@@ -117,7 +106,8 @@ def slurm(tmp_path_factory):
     )
     env = {**os.environ, "SLURM_CONF": str(root / "slurm.conf")}
     quiet = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    commands = [[programs["slurmctld"], "-D", "-i"], [programs["slurmd"], "-D", "-d", step, "-N", host]]
+    controller, node = (str(shutil.which(name, path=search_path())) for name in ("slurmctld", "slurmd"))
+    commands = [[controller, "-D", "-i"], [node, "-D", "-N", host]]
     daemons = [subprocess.Popen(command, **quiet) for command in commands]
     try:
         end = time.monotonic() + 60

@@ -11,9 +11,10 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.cluster.local_slurm import lacking
 from armillary.errors import InputError
 from armillary.runtime.pilot.backends.backend import EXECUTABLE, FUNCTION
-from armillary.runtime.pilot.backends.slurm import Slurm, lacking
+from armillary.runtime.pilot.backends.slurm import Slurm
 
 from .pilot import ROUTES, Pilot
 

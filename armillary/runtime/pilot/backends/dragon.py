@@ -51,7 +51,9 @@ class Dragon(Backend):
     kinds: ClassVar[frozenset[int]] = frozenset({EXECUTABLE, FUNCTION})
 
     def __init__(self, python: str, names: list[str], workers: int) -> None:
-        self._python, self._names, self._workers = python or sys.executable, names, workers
+        self._python, self._names = python or sys.executable, names
+        #: They are all on this machine, whatever nodes the pilot has, and spin while they wait: more than the cores would only hinder.
+        self.workers = min(workers, len(os.sched_getaffinity(0)))
         self._given: dict[int, Live] = {}
         self._outgoing: list[tuple[int, bytes | list[str]]] = []
         self._out, self._in = bytearray(), bytearray()
@@ -73,7 +75,7 @@ class Dragon(Backend):
         self._listener.listen(1)
         self._listener.setblocking(False)
         agent.watch(self._listener.fileno(), self._accept)
-        words = [str(launcher), "--single-node-override", dragon_service.__file__, f"{self._folder}/socket", str(self._workers)]
+        words = [str(launcher), "--single-node-override", dragon_service.__file__, f"{self._folder}/socket", str(self.workers)]
         environment = environment_of(self._python, self._folder) | {"PYTHONPATH": os.pathsep.join(_own_paths())}
         with (Path(self._folder) / "log").open("wb") as log:
             # The launcher hangs in a session of its own, and where its input has ended.
@@ -207,7 +209,7 @@ class Dragon(Backend):
             self.agent.unwatch(self._listener.fileno())
             self._listener.close()
             if self._process is not None:
-                kill_family(self._process)
+                kill_family(self._process, self._folder)
                 self._process.communicate()
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from armillary.arena import NotForThisCase
-from armillary.runtime.pilot.backends.slurm import Slurm, lacking
+from armillary.cluster.local_slurm import lacking
+from armillary.runtime.pilot.backends.slurm import Slurm
 
 from .real import Ran, RealWork
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ PACKAGES = {"dask": "distributed", "parsl": "parsl", "ray": "ray", "radical-pilo
 INSTALLED_AS = {"dragon": "dragonhpc", "distributed": "dask[distributed]"}
 #: Seconds that a driver may take: a runtime that hangs must not hold up a study.
 MOST_S = 240.0
+#: Seconds within which everything that was killed must be gone.
+GONE_S = 10.0
 
 
 def interpreter(peer: str, given: str = "") -> str:
@@ -67,7 +70,7 @@ def environment_of(python: str, folder: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RAY_", "RADICAL_"))}
     return kept | {
         "PATH": f"{bin_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}", "VIRTUAL_ENV": str(bin_folder.parent), "HOME": folder,
-        "TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RADICAL_BASE": folder,
+        "PWD": folder, "TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RADICAL_BASE": folder,
         "PYTHONPATH": str(Path(__file__).parents[1] / "peers"), "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
 
@@ -106,7 +109,7 @@ def _driven(command: list[str], environment: dict[str, str], folder: str, peer: 
 
         def end() -> None:
             overdue.set()
-            kill_family(process)
+            kill_family(process, folder)
 
         timer = threading.Timer(most_s, end)
         timer.start()
@@ -119,7 +122,7 @@ def _driven(command: list[str], environment: dict[str, str], folder: str, peer: 
             process.wait()
         finally:
             timer.cancel()
-            kill_family(process)
+            kill_family(process, folder)
             process.communicate()
         if overdue.is_set():
             raise RuntimeError(f"{peer} had not ended within {most_s:g} s")
@@ -129,26 +132,40 @@ def _driven(command: list[str], environment: dict[str, str], folder: str, peer: 
         raise RuntimeError(f"{peer} gave no answer (exit status {process.returncode}): {last}")
 
 
-def kill_family(process: subprocess.Popen[bytes]) -> None:
-    """Ends a driver with all that it started: its session, and its descendants in sessions of their own."""
-    family = _descendants(process.pid)
-    for pid in [process.pid, *family]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def kill_family(process: subprocess.Popen[bytes], folder: str) -> None:
+    """Ends a driver with all that it started.
+
+    Some of that has left the driver's session and lost its parents, as the workers of Parsl and the agent of RADICAL-Pilot have; it is
+    known by its HOME, the private folder. What a dying process still starts is found by the next look.
+    """
+    end = time.monotonic() + GONE_S
+    while (family := _family(process.pid, folder)) and time.monotonic() < end:
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
-def _descendants(root: int) -> list[int]:
+def _family(root: int, folder: str) -> set[int]:
+    """A process with its descendants, and every process whose HOME is this folder; only those that live."""
     children: dict[int, list[int]] = {}
+    found, living = {root}, set[int]()
+    home = os.fsencode(f"HOME={folder}")
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                children.setdefault(int((entry / "stat").read_text().rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, ahead = [], [root]
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                children.setdefault(int(parent), []).append(int(entry.name))
+                if state not in "ZX":
+                    living.add(int(entry.name))
+                    if home in (entry / "environ").read_bytes().split(b"\0"):
+                        found.add(int(entry.name))
+    ahead = list(found)
     while ahead:
-        for child in children.get(ahead.pop(), []):
-            found.append(child)
-            ahead.append(child)
-    return found
+        new = set(children.get(ahead.pop(), [])) - found
+        found |= new
+        ahead += new
+    return found & living
 
 
 def _last(lines: Iterable[str]) -> str:

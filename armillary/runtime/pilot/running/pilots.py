@@ -7,13 +7,17 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.arena import NotForThisCase
+from armillary.cluster.local_slurm import lacking
 from armillary.runtime.pilot.agent.pilot import Pilot
-from armillary.runtime.pilot.backends.slurm import Slurm, lacking
+from armillary.runtime.pilot.backends.slurm import Slurm
 
 from .real import Ran, RealWork, stamped, timed_run
+
+if TYPE_CHECKING:
+    from armillary.runtime.pilot.agent.choose import Measured
 
 #: Seconds for which backends may start, and for which a case may run.
 READY_S, MOST_S = 120.0, 600.0
@@ -64,14 +68,20 @@ def _all(pilot: Pilot, work: RealWork) -> tuple[list[Any], list[Any]]:
 
 
 def run_chosen(work: RealWork, probe_s: float) -> Ran:
-    """Measures the backends that are here, says which are predicted to be fastest, and runs those."""
-    from armillary.runtime.pilot.agent.choose import measure_backends
-
-    found = measure_backends(seconds=probe_s, nodes=work.nodes, cores=work.slots)
+    """Says which of the backends that are here are predicted to be fastest, and runs those."""
+    found = measured_here(probe_s, work.nodes, work.slots)
     chosen = found.choose(executables=work.executables, functions=work.functions, seconds=work.seconds)
     ran = run_pilot(work, chosen.backends)
     error = 100 * abs(chosen.makespan - ran.makespan) / ran.makespan if ran.makespan else 0.0
     return Ran(ran.bootstrap, ran.makespan, ran.done, ran.latency, {"chosen": " and ".join(chosen.backends), "prediction_error": error})
+
+
+@functools.cache
+def measured_here(probe_s: float, nodes: int, slots: int) -> Measured:
+    """What the backends of this machine cost; measured once, because it does not depend on the work."""
+    from armillary.runtime.pilot.agent.choose import measure_backends
+
+    return measure_backends(seconds=probe_s, nodes=nodes, cores=slots)
 
 
 def cores_here() -> int:
