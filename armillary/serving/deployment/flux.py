@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from .description.service import Service
 from .rendering.apptainer_runtime import Apptainer, image_script
-from .rendering.host_scripts import Host, Runtime, files_of, supervisor
+from .rendering.host_scripts import HEAD_OF_NODES, Host, Runtime, files_of, supervisor
 from .rendering.shell import seal
 from .rendering.target import Target
 
@@ -45,11 +45,6 @@ def _job(service: Service) -> str:
     if service.hpc.renew:
         # The next job goes to the instance that started this one, not into this one's own queue.
         renew = 'flux proxy "$(flux getattr parent-uri)" flux batch --dependency="afterany:$(flux getattr jobid)" "$here/job.sh"'
-    nodes_lines = [
-        "node_list=$(flux hostlist --expand --delimiter=, local)",
-        'first=${node_list%%,*}',
-        "HEAD_ADDRESS=$(getent ahostsv4 \"$first\" | awk 'NR == 1 {print $1}')",
-        'HEAD_ADDRESS="${HEAD_ADDRESS:-$first}"',
-    ]  # fmt: skip
+    nodes_lines = ["node_list=$(flux hostlist --expand --delimiter=, local)", *HEAD_OF_NODES]
     head = [f"#flux: {line}" for line in asked]
     return supervisor(service, head=head, here='"${SERVICE_DIR:-$PWD}"', nodes=nodes_lines, launch=launch, renew=renew)

@@ -21,6 +21,7 @@ from armillary.serving.deployment import honoured as read_back
 from armillary.serving.deployment.by_hand import written_lines
 from armillary.serving.deployment.checking.checks import COMPOSE, check_folder, manifests, no_secret
 from armillary.serving.deployment.description.files import FOLDER, built_in
+from armillary.serving.deployment.rendering.host_scripts import HEAD_OF_NODES
 from armillary.serving.deployment.rendering.shell import untouched
 from armillary.serving.deployment.rendering.slurm import walltime
 from armillary.serving.deployment.rendering.targets import write
@@ -144,6 +145,12 @@ def test_405b_spans_four_nodes_that_agree(target):
         assert env["HEAD_PORT"] == "6379"
         assert workers["spec"]["serviceName"] == "llama-405b-nodes"
         assert workers["spec"]["replicas"] == 3
+
+
+def test_a_node_that_cannot_be_looked_up_goes_by_its_name():
+    script = "\n".join(["set -euo pipefail", "node_list=no-such-node.invalid,other", *HEAD_OF_NODES, 'echo "$HEAD_ADDRESS"'])
+    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "no-such-node.invalid\n"
 
 
 @pytest.mark.parametrize("index", range(4))

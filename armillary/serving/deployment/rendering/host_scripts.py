@@ -15,6 +15,13 @@ from ..description.service import Part, Secret, Service
 from .engine_command import HEAD_PORT, KEY_VARIABLE, MODELS, engine_words, needs_staging, node_script
 from .shell import Raw, exports, folded, words
 
+#: The address of the first node of `node_list`, or its name where the system cannot look that up.
+HEAD_OF_NODES = (
+    "first=${node_list%%,*}",
+    "HEAD_ADDRESS=$(getent ahostsv4 \"$first\" | awk 'NR == 1 {print $1}' || true)",
+    'HEAD_ADDRESS="${HEAD_ADDRESS:-$first}"',
+)
+
 
 class Runtime(Protocol):
     """Something that runs a command on a node: a container runtime, or the host itself."""

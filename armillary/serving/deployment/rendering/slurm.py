@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..description.service import Service
-from .host_scripts import supervisor
+from .host_scripts import HEAD_OF_NODES, supervisor
 
 
 def walltime(hours: float) -> str:
@@ -34,12 +34,7 @@ def directives(service: Service) -> list[str]:
 
 def job(service: Service) -> str:
     """Returns `job.sh`."""
-    nodes = [
-        'node_list=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d, -)',
-        'first=${node_list%%,*}',
-        "HEAD_ADDRESS=$(getent ahostsv4 \"$first\" | awk 'NR == 1 {print $1}')",
-        'HEAD_ADDRESS="${HEAD_ADDRESS:-$first}"',
-    ]  # fmt: skip
+    nodes = ['node_list=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -s -d, -)', *HEAD_OF_NODES]
     each = service.parallel.nodes
     launch = f'srun --nodes={each} --ntasks={each} --ntasks-per-node=1 --kill-on-bad-exit=1 bash "$here/node.sh"'
     renew = 'sbatch --dependency="afterany:$SLURM_JOB_ID" --chdir="$here" "$here/job.sh"' if service.hpc.renew else None
