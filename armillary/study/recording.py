@@ -31,7 +31,7 @@ def record(result: Result, folder: Path) -> Path:
     """Writes or renews the arena's record in `folder`.
 
     Verdicts on other techniques that stand there already are kept. So are the values of other cases, if they come from the same code,
-    scale and seed: a record of many hours can be taken in pieces.
+    scale and seed: a record of many hours can be taken in pieces. A few cases at another scale or seed add their verdicts alone.
     """
     if not folder.is_dir():
         raise InputError("expected a folder that exists, for the records", where=str(folder))
@@ -40,6 +40,9 @@ def record(result: Result, folder: Path) -> Path:
     earlier = load(target) if target.exists() else None
     if earlier is not None and (earlier.scale, earlier.seed) == (made["scale"], made["seed"]):
         _join(made, earlier, result)
+    elif earlier is not None and set(result.cases) < {case.name for case in result.arena.built_in(made["scale"])}:
+        # A few cases at another scale, for the claims that are made for it, take no other value's place.
+        made = {key: getattr(earlier, key, value) for key, value in made.items()}
     found = {v.claim: {key: _rounded(value) for key, value in v.json().items() if key in VERDICT} for v in result.verdicts}
     # What this study judged only in part is not tried, unless an earlier one judged it whole.
     kept = {verdict["claim"]: dict(verdict) for verdict in earlier.verdicts} if earlier is not None else {}
