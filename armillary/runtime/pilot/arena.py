@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Arena, Artifact, Case, Constant, Metric, NotForThisCase, Outcome, Result, parameter
-from armillary.wording import counted
+from armillary.wording import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +78,8 @@ pilot = Arena(
 NODES = {"tiny": (4,), "small": (1, 4, 16, 64, 256, 1024), "large": (1, 4, 16, 64, 256, 1024)}
 MIXED = {"tiny": (4,), "small": (4, 8, 16, 32, 64), "large": (4, 8, 16, 32, 64)}
 DUMMY_S, HOUR_S = 180.0, 3600.0
+#: Simulated ensembles up to which the answer has a sentence for each.
+MOST_SENTENCES = 2
 #: Spread of the launchers' service times in all built-in cases.
 CV = 0.2
 #: Null tasks on 1,024 nodes.
@@ -266,29 +269,57 @@ def _predicted(technique: Any, case: Case) -> Outcome:
 
 @pilot.answer
 def answer(result: Result) -> str:
-    """Says what ends each simulated ensemble soonest and by how much, what idles, and what is fastest on this machine."""
+    """Says what ends each simulated ensemble soonest and by how much, what idles, and what is fastest on this machine; in short if many."""
+    simulated = {case: facts for case, facts in result.cases.items() if "measured" not in facts["kinds"]}
+    measured = {case: facts for case, facts in result.cases.items() if case not in simulated}
+    ranked = {case: found for case in simulated if (found := _ranked(result, case, "makespan"))}
+    if len(ranked) <= MOST_SENTENCES:
+        said = [_ensemble(result, case, found) for case, found in ranked.items()]
+    else:
+        close = sum(_close(found) for found in ranked.values())
+        firsts = Counter(next(iter(found)) for found in ranked.values() if not _close(found)).most_common(2)
+        soonest = [f"{name} ends {number} first" for name, number in firsts]
+        said = [f"Of {len(ranked)} simulated ensembles {listed([*soonest, f'on {close} no pilot differs by more than 1 %'])}."]
+    return " ".join([*said, *_here(result, measured)]) or "Ask for makespan or makespan_here to get an answer."
+
+
+def _ranked(result: Result, case: str, metric: str) -> dict[str, float]:
+    return result.on(case, metric, without=("srun-unlimited",)) if metric in result.metrics else {}
+
+
+def _close(ranked: dict[str, float]) -> bool:
+    first, last = min(ranked.values()), max(ranked.values())
+    return len(ranked) > 1 and last - first <= 0.01 * last
+
+
+def _ensemble(result: Result, case: str, ranked: dict[str, float]) -> str:
+    """What ends one simulated ensemble first."""
+    (best, seconds), *rest = ranked.items()
+    if _close(ranked):
+        return f"In {case} no pilot differs by more than 1 %: {_hours(seconds)}."
+    used = result.medians(best, "utilization").get(case) if "utilization" in result.metrics else None
+    busy = f" with {100 * used:.1f} % of the cores busy" if used is not None else ""
+    less = f", {100 * (1 - seconds / rest[-1][1]):.0f} % less than {rest[-1][0]}" if rest else ""
+    return f"In {case} {best} ends first, after {_hours(seconds)}{busy}{less}."
+
+
+def _here(result: Result, measured: dict[str, Any]) -> list[str]:
+    """What runs the most executables, functions, and functions in batches per second on this machine, each on its largest case."""
+    largest: dict[str, tuple[int, str]] = {}
+    for case, facts in measured.items():
+        p = facts["parameters"]
+        executables, functions = int(p.get("executables", 0)), int(p.get("functions", 0))
+        if p.get("seconds") or (executables and functions) or "prediction" in facts["kinds"]:
+            continue
+        what = "executables" if executables else "functions in batches" if p.get("batched") else "functions"
+        largest[what] = max(largest.get(what, (0, "")), (executables + functions, case))
     said = []
-    for case, facts in result.cases.items():
-        metric = "makespan_here" if "measured" in facts["kinds"] else "makespan"
-        ranked = result.on(case, metric, without=("srun-unlimited",)) if metric in result.metrics else {}
-        if not ranked:
-            continue
-        (best, seconds), *rest = ranked.items()
-        if "measured" in facts["kinds"]:
-            p = facts["parameters"]
-            tasks = int(p.get("executables", 0)) + int(p.get("functions", 0))
-            then = f" and {rest[0][0]} {tasks / rest[0][1]:,.0f}" if rest else ""
-            said.append(f"On this machine {best} runs {tasks / seconds:,.0f} tasks of {case} per second{then}.")
-            continue
-        last, longest = list(ranked.items())[-1]
-        if rest and longest - seconds <= 0.01 * longest:
-            said.append(f"In {case} no pilot differs by more than 1 %: {_hours(seconds)}.")
-            continue
-        used = result.medians(best, "utilization").get(case) if "utilization" in result.metrics else None
-        busy = f" with {100 * used:.1f} % of the cores busy" if used is not None else ""
-        less = f", {100 * (1 - seconds / longest):.0f} % less than {last}" if rest else ""
-        said.append(f"In {case} {best} ends first, after {_hours(seconds)}{busy}{less}.")
-    return " ".join(said) or "Ask for makespan or makespan_here to get an answer."
+    for what, (tasks, case) in largest.items():
+        ranked = _ranked(result, case, "makespan_here")
+        if ranked:
+            best, seconds = next(iter(ranked.items()))
+            said.append(f"{best} runs {tasks / seconds:,.0f} {what} per second")
+    return [f"On this machine {listed(said)}."] if said else []
 
 
 def _hours(seconds: float) -> str:
