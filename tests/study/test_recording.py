@@ -90,6 +90,7 @@ def test_the_records_of_the_project_can_be_read_and_belong_to_arenas() -> None:
         claims = {claim for claim, _, _ in catalogue.arena(path).claims()}
         assert {v["claim"] for v in found.verdicts} == claims, path
         assert found.scale != "tiny", path
+        assert {len(facts["code"]) for facts in found.techniques.values()} == {32}, path
 
 
 def test_a_recorded_figure_above_the_published_range_says_so() -> None:
