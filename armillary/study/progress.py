@@ -9,6 +9,7 @@ from typing import Any
 
 from armillary.study.expectation import Expectation
 from armillary.study.plan import Plan
+from armillary.study.quiet import TURN
 from armillary.study.store import Report
 from armillary.study.unit import Unit
 from armillary.wording import counted
@@ -56,7 +57,9 @@ class Progress:
         return said if left is None else f"{said}, about {clock(left)}"
 
     def say(self, line: str) -> None:
-        """A line for the user, above the moving one."""
+        """A line for the user, above the moving one. What waited for the machine begins when it is free."""
+        if line == TURN:
+            self._since = dict.fromkeys(self._since, time.monotonic())
         if self._quiet:
             return
         if self._bar:

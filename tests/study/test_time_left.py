@@ -14,6 +14,8 @@ import armillary
 from armillary.errors import InputError
 from armillary.study import quiet
 from armillary.study.expectation import Expectation
+from armillary.study.progress import Progress
+from armillary.study.store import Report
 from armillary.study.study import unsettled
 
 HOLD = """
@@ -87,6 +89,22 @@ def test_a_unit_s_time_does_not_run_while_it_waits_for_the_machine(tmp_path: Pat
     assert holder.wait() != 0
     release.join()
     assert not result.failed
+
+
+def test_waiting_for_the_machine_is_no_part_of_a_units_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = armillary.study.study.planned("examples/queueing", repeats=1)
+    expected = Expectation()
+    progress = Progress(planned, expected, quiet=True)
+    now = 1000.0
+    monkeypatch.setattr("armillary.study.progress.time.monotonic", lambda: now)
+    first, second = planned.units[:2]
+    progress.add([first, second])
+    progress.started(first)
+    now += 500.0
+    progress.say(quiet.TURN)
+    now += 2.0
+    progress.ended(first, Report("done", {}, seconds=2.0))
+    assert expected.total([(second.technique, second.case)]) == pytest.approx(2.0)
 
 
 def test_a_lock_that_is_never_freed_is_not_waited_for_without_end() -> None:
