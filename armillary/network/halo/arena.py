@@ -74,8 +74,8 @@ halo = Arena(
     papers={"datatype": "mpi-derived-datatypes", "dynamic-protocol": "dynamic-stencil-protocols", "view-streams": "multi-gpu-python",
             "views-mpi": "multi-gpu-python"},
     baseline="packed",
-    # A unit already holds eleven rounds in which strategy and reference take turns.
-    repeats=2,
+    # A measured case starts its processes twice, for several rounds each time, and a simulated one comes out the same every time.
+    repeats=1,
     telling=("*/weak/2@mpich", "stencil27/slab/64", "random/slab", "clover/corner/torch/1", "gpus/960/4", "gpus/7680/4"),
 )  # fmt: skip
 
@@ -88,6 +88,8 @@ SIZES: dict[str, dict[str, int]] = {
     "small": {"weak": 512, "strong": 1024, "steps": 10, "exchanges": 100, "rounds": 11},
     "large": {"weak": 512, "strong": 1024, "steps": 1000, "exchanges": 100, "rounds": 11},
 }
+#: Jobs of a measured case, whose rounds are put together: processes that are placed badly stay so until they end.
+JOBS = {"tiny": 1, "small": 2, "large": 2}
 #: Sides of the surveys' grids as shares of the usual ones.
 SURVEYS = {"quarter": 0.25, "half": 0.5, "whole": 1.0, "double": 2.0}
 #: Exchanges in one round of a survey.
@@ -125,14 +127,14 @@ def _every(scale: str) -> Iterator[Case]:
         if ranks > 2:
             # Ranks that share cores wait for each other's turns, so fewer exchanges take as long.
             rounds, work["exchanges"] = min(rounds, 5), min(work["exchanges"], 10)
-        what = {"library": library, "ranks": ranks, "rounds": rounds, "work": work}
+        what = {"library": library, "ranks": ranks, "rounds": rounds, "jobs": JOBS[scale], "work": work}
         yield Case(f"{application}/{scaling}/{ranks}@{library}", _given, what, frozenset(kinds))
     yield from _virtual(scale)
     from .views.cases import clover_cases
 
     yield from clover_cases(scale)
     for name, share in SURVEYS.items():
-        facts: dict[str, Any] = {"share": share, "rounds": SIZES[scale]["rounds"], "scale": scale}
+        facts: dict[str, Any] = {"share": share, "rounds": SIZES[scale]["rounds"], "jobs": JOBS[scale], "scale": scale}
         yield Case(f"survey/{name}", _given, facts, frozenset({"survey", "measured"}))
 
 
@@ -188,7 +190,7 @@ class Reading:
     """Where a case of yours is measured."""
 
     library: str = parameter("", "the MPI library: mpich, openmpi, impi; the first that is found unless it is given")
-    rounds: int = parameter(11, "timed rounds", range=(3, 10_000))
+    rounds: int = parameter(11, "timed rounds of each of the two jobs", range=(3, 10_000))
     ranks: int = parameter(2, "ranks that share a deck of CloverLeaf; other cases have their decomposition", range=(1, 64))
     owner: str = parameter("numpy", "the library that owns the fields of a deck", choices=("numpy", "torch"))
 
@@ -207,10 +209,12 @@ def own_cases(loaded: Any, name: str, how: Reading) -> Iterator[Case]:
     if not isinstance(loaded, dict):
         from .views.cases import own_deck
 
-        facts = {"ranks": how.ranks, "owner": how.owner, "rounds": how.rounds, "device": "cpu", "library": how.library}
+        facts = {
+            "ranks": how.ranks, "owner": how.owner, "rounds": how.rounds, "jobs": JOBS["small"], "device": "cpu", "library": how.library
+        }  # fmt: skip
         yield Case(name, own_deck, facts, frozenset({"file", "access", "host", "measured"}))
         return
-    what = {"library": how.library, "ranks": math.prod(loaded["decomposition"]), "rounds": how.rounds}
+    what = {"library": how.library, "ranks": math.prod(loaded["decomposition"]), "rounds": how.rounds, "jobs": JOBS["small"]}
     yield Case(name, _own, what, frozenset({"file", "exchange", "measured"}))
 
 
@@ -251,10 +255,8 @@ def run(technique: Any, case: Case) -> Outcome:
 def _simulated(technique: Any, case: Case) -> Outcome:
     """Plays the pattern on virtual ranks under the technique's choices."""
     from .simulation.machine import CLUSTER, machine_of
-    from .simulation.play import play
 
-    believed = machine_of(CLUSTER).scaled(case.parameters["believed"])
-    played = play(case.workload, technique.planner(case.workload, believed))
+    played = technique.played(case.workload, machine_of(CLUSTER).scaled(case.parameters["believed"]))
     values = {"exchange_time_sim": 1e6 * played.seconds, "overlap": played.overlap, "promise_error": played.promise_error}
     return Outcome(values)
 
@@ -274,7 +276,7 @@ def _library(name: str) -> str:
 
 
 def _measured(case: Case, strategy: Strategy, library: str) -> Measured:
-    """What the strategy's rounds say. All usual strategies are measured in one job; if one is wrong, each has a job of its own."""
+    """What the strategy's rounds say. All usual strategies are measured in the same jobs; if one is wrong, each has jobs of its own."""
     from armillary.comm import RankFailed
 
     from .measuring.measured import STRATEGIES
@@ -288,26 +290,29 @@ def _measured(case: Case, strategy: Strategy, library: str) -> Measured:
 
 
 def _together(case: Case, library: str) -> dict[Strategy, Measured]:
-    from .measuring.measured import STRATEGIES, measure
+    from .measuring.measured import STRATEGIES
 
-    work = case.workload
-    return measure([work["work"]], STRATEGIES, library=library, ranks=work["ranks"], rounds=work["rounds"])[0]
+    return _in_jobs(case, STRATEGIES, library)
 
 
 def _alone(case: Case, strategy: Strategy, library: str) -> Measured:
+    return _in_jobs(case, [strategy], library)[strategy]
+
+
+def _in_jobs(case: Case, strategies: Sequence[Strategy], library: str) -> dict[Strategy, Measured]:
     from .measuring.measured import measure
 
     work = case.workload
-    return measure([work["work"]], [strategy], library=library, ranks=work["ranks"], rounds=work["rounds"])[0][strategy]
+    how = {name: work[name] for name in ("ranks", "rounds", "jobs")}
+    return measure([work["work"]], strategies, library=library, **how)[0]
 
 
 def _surveyed(technique: Any, case: Case) -> Outcome:
-    """All codes at both scalings on two ranks of each library, in one job per library."""
+    """What all strategies on all codes and libraries say together."""
     from armillary import comm
     from armillary.outcome import Artifact
 
     from .datatype import Datatype
-    from .measuring.measured import STRATEGIES, measure
     from .measuring.survey import image_parts, packed_wins, rank_agreement, winners
 
     if technique != Datatype():
@@ -315,18 +320,13 @@ def _surveyed(technique: Any, case: Case) -> Outcome:
     here = {one.name for one in comm.libraries()} if not comm.backends()["mpi"] else set()
     if not set(LIBRARIES) <= here:
         raise NotForThisCase(f"a survey needs {', '.join(LIBRARIES)}; found {', '.join(sorted(here)) or 'none of them'}")
-    facts = case.workload
-    cells = list(itertools.product(APPLICATIONS, ("weak", "strong")))
-    works = [_code(application, scaling, 2, facts["scale"], facts["share"]) for application, scaling in cells]
-    for work in works:
-        # A survey has 162 strategies to go through; its rounds are as many as elsewhere, and shorter.
-        work["exchanges"] = min(work["exchanges"], SURVEYED)
-    table, rows, noisy, all_cells = {}, [], 0, 0
+    table, rows, noisy = {}, [], 0
     for library in LIBRARIES:
-        for (application, scaling), found in zip(cells, measure(works, STRATEGIES, library=library, ranks=2, rounds=facts["rounds"])):
+        # Once, also where most cells are noisy: a second survey of all of them would be no quieter.
+        for (application, scaling), found in case.once(_cells, library).items():
             table[application, library, scaling] = {one: cell.ratio for one, cell in found.items()}
             for one, cell in found.items():
-                noisy, all_cells = noisy + cell.noisy, all_cells + 1
+                noisy += cell.noisy
                 rows.append({
                     "application": application, "scaling": scaling, "library": library, "method": one.method, "call": one.call,
                     "ratio": cell.ratio, "us": 1e6 * cell.median, "spread": cell.spread, "fault": cell.fault,
@@ -338,7 +338,21 @@ def _surveyed(technique: Any, case: Case) -> Outcome:
     }  # fmt: skip
     names = ("fastest on mpich", "fastest on impi", "slower than packed on openmpi")
     made = [Artifact.table("cells", rows), Artifact.table("image", [{"part": name, "holds": holds} for name, holds in zip(names, parts)])]
-    return Outcome(values, made, noisy=2 * noisy > all_cells)
+    return Outcome(values, made, noisy=2 * noisy > len(rows))
+
+
+def _cells(case: Case, library: str) -> dict[tuple[str, str], dict[Strategy, Measured]]:
+    """All strategies by code and scaling, on two ranks of a library, in the same jobs."""
+    from .measuring.measured import STRATEGIES, measure
+
+    facts = case.workload
+    cells = list(itertools.product(APPLICATIONS, ("weak", "strong")))
+    works = [_code(application, scaling, 2, facts["scale"], facts["share"]) for application, scaling in cells]
+    for work in works:
+        # A survey has 162 strategies to go through; its rounds are as many as elsewhere, and shorter.
+        work["exchanges"] = min(work["exchanges"], SURVEYED)
+    found = measure(works, STRATEGIES, library=library, ranks=2, rounds=facts["rounds"], jobs=facts["jobs"])
+    return dict(zip(cells, found, strict=True))
 
 
 def _given(case: Case, rng: np.random.Generator) -> dict[str, Any]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .patterns.pattern import Pattern
     from .simulation.machine import Machine
     from .simulation.plans import Planner
+    from .simulation.play import Played
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,9 @@ class Chosen(Technique):
     def planner(self, pattern: Pattern, machine: Machine) -> Planner:
         """A planner for this pattern, which believes that the machine has these constants."""
         raise NotImplementedError
+
+    def played(self, pattern: Pattern, machine: Machine) -> Played:
+        """What the iterations take under that planner."""
+        from .simulation.play import play
+
+        return play(pattern, self.planner(pattern, machine))

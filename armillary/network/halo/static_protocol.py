@@ -8,7 +8,7 @@ sender and receiver copy half of each message. High performance RDMA-based MPI i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from armillary.arena import parameter
@@ -35,3 +35,17 @@ class StaticProtocol(Chosen):
         from .simulation.plans import Fixed
 
         return Fixed(pattern, machine, self.far, self.near, self.chunk, 0.5, self.first)
+
+    def needed(self, pattern: Pattern) -> StaticProtocol:
+        """The same choice for this pattern, with the defaults for those messages of which it has no long ones."""
+        from .simulation.machine import EAGER_FAR, EAGER_NEAR
+
+        near = far = False
+        for table in pattern.tables:
+            for rank, sent in enumerate(table):
+                for other, nbytes in sent:
+                    inside = pattern.near(rank, other)
+                    near, far = near or (inside and nbytes > EAGER_NEAR), far or (not inside and nbytes > EAGER_FAR)
+        usual = StaticProtocol()
+        found = self if far else replace(self, far=usual.far)
+        return found if near else replace(found, near=usual.near, chunk=usual.chunk)

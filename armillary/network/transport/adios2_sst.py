@@ -15,7 +15,7 @@ from armillary.arena import Technique, parameter
 class Adios2Sst(Technique):
     """Really executed with two processes; rounds of BP5 and SST take turns in the same processes."""
 
-    rounds: int = parameter(3, "rounds of each engine, of which the median counts", range=(1, 100))
+    rounds: int = parameter(6, "rounds of each engine, of which the median counts; twice as many if they differ much", range=(1, 100))
 
     #: ADIOS2's name of the engine.
     engine: ClassVar[str] = "SST"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from armillary.cluster import Cluster
 
+    from .real.experiment import Compared
+    from .simulation.play import Simulated
+    from .simulation.way import Way
     from .workload import TransportWork, Workflow
 
 SIMULATED, REAL, SCALE = frozenset({"simulated"}), frozenset({"real"}), frozenset({"scale"})
@@ -49,7 +52,8 @@ transport = Arena(
     papers=dict.fromkeys(("file-shared", "file-local", "staging-colocated", "staging-remote", "auto"), "simulated-dtl"),
     baseline="file-shared",
     tradeoff=("makespan", "core_seconds"),
-    repeats=2,
+    # A simulated workflow comes out the same every time, and a real one has its rounds.
+    repeats=1,
     telling=("fan", "pipeline", "grayscott", "md"),
     constants=[
         Constant("crossbar latency", 1e-3, "s", PLATFORM + "; the cluster format has no latency of a switch"),
@@ -202,19 +206,23 @@ def run(technique: Any, case: Case) -> Outcome:
         return _executed(technique, case)
     from .auto import Auto, front
 
-    work: TransportWork = case.workload
-    made = []
-    began = time.process_time()
+    made, took = [], 0.0
+
+    def simulate(way: Way) -> Simulated:
+        nonlocal took
+        simulated, seconds = case.once(_timed, way)
+        took += seconds
+        return simulated
+
     if isinstance(technique, Auto):
-        choices = technique.search(work)
+        choices = technique.search(case.workload, simulate)
         found = choices[0].found
         made += [Artifact.table("choices", [c.row() for c in choices]), Artifact.table("tradeoff", [c.row() for c in front(choices)])]
     else:
         try:
-            found = technique.simulate(work)
+            found = simulate(technique.way())
         except InputError as error:
             raise NotForThisCase(str(error)) from None
-    took = time.process_time() - began
     values = {
         "makespan": found.makespan, "publisher_stall": found.publisher_stall, "subscriber_idle": found.subscriber_idle,
         "bytes_moved": found.bytes_moved, "core_seconds": found.core_seconds,
@@ -229,12 +237,26 @@ def run(technique: Any, case: Case) -> Outcome:
     return Outcome(values, [*made, Artifact.timeline(events), ended])
 
 
-def _executed(technique: Any, case: Case) -> Outcome:
-    from .auto import Auto
+def _timed(case: Case, way: Way) -> tuple[Simulated, float]:
+    """One way, and the CPU seconds of its simulation. The techniques that it belongs to and auto, which plays them all, share it."""
+    work: TransportWork = case.workload
+    began = time.process_time()
+    return way.simulate(work), time.process_time() - began
+
+
+def _compared(case: Case, rounds: int) -> Compared:
+    """Rounds of both engines in turns, which tell auto and the techniques of either engine what they need."""
     from .real.experiment import compared
 
+    return compared(case.workload, rounds)
+
+
+def _executed(technique: Any, case: Case) -> Outcome:
+    from .adios2_bp5 import Adios2Bp5
+    from .auto import Auto
+
     engine = getattr(technique, "engine", "")
-    found = compared(case.workload, getattr(technique, "rounds", 3))
+    found = case.once(_compared, getattr(technique, "rounds", Adios2Bp5.rounds))
     chosen = engine or min(found.predicted, key=found.predicted.__getitem__)
     error = {name: 100.0 * abs(found.predicted[name] - real) / real for name, real in found.real.items()}
     values = {

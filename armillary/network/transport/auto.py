@@ -5,13 +5,14 @@ A versatile simulated data transport layer for in situ workflows performance eva
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from armillary.arena import Claim, InputError, Kind, Level, NotForThisCase, Technique, parameter
 
 from .reduction.reduction import Reduction
+from .simulation.way import Way
 
 if TYPE_CHECKING:
     from .simulation.play import Simulated
@@ -72,24 +73,24 @@ class Auto(Technique):
         """The best way's figures."""
         return self.search(work)[0].found
 
-    def search(self, work: TransportWork) -> list[Choice]:
-        """Every way that is possible, best first; at equal cost, in the order of `WAYS`."""
+    def search(self, work: TransportWork, simulate: Callable[[Way], Simulated] | None = None) -> list[Choice]:
+        """Every way that is possible, best first; at equal cost, in the order of `WAYS`.
+
+        `simulate` plays one way on the work, for callers that know some ways already.
+        """
         found, reasons = [], []
-        for transport, placement, reduction, every in self._ways():
-            workflow = work.workflow if reduction.kind == "none" else work.workflow.with_reduction(reduction)
-            if every > 1:
-                workflow = workflow.less_often(every)
+        for way in self._ways():
             try:
-                simulated = workflow.simulate(work.cluster, transport, placement=placement)
+                simulated = way.simulate(work) if simulate is None else simulate(way)
             except InputError as error:
-                reasons.append(f"{transport}: {error}")
+                reasons.append(f"{way.transport}: {error}")
                 continue
-            found.append(Choice(transport, placement, reduction.kind, every, simulated))
+            found.append(Choice(way.transport, way.placement, way.reduction.kind, way.every, simulated))
         if not found:
             raise NotForThisCase("; ".join(dict.fromkeys(reasons)))
         return sorted(found, key=lambda one: float(getattr(one.found, self.goal)))
 
-    def _ways(self) -> Iterator[tuple[str, str, Reduction, int]]:
+    def _ways(self) -> Iterator[Way]:
         reductions = [Reduction()]
         if self.lossy:
             reductions += [
@@ -100,7 +101,7 @@ class Auto(Technique):
         for transport, placement in WAYS:
             for reduction in reductions:
                 for factor in every:
-                    yield transport, placement, reduction, factor
+                    yield Way(transport, placement, reduction, factor)
 
 
 def front(choices: list[Choice]) -> list[Choice]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from armillary import comm
-from armillary.arena import NotForThisCase
+from armillary.arena import NotForThisCase, Outcome
+from armillary.network.halo import Access
 from armillary.network.halo.applications.codes import alone, code
-from armillary.network.halo.arena import halo
-from armillary.network.halo.measuring.measured import FOUR, STRATEGIES, Strategy
+from armillary.network.halo.arena import LIBRARIES, halo
+from armillary.network.halo.measuring.measured import FOUR, STRATEGIES, Measured, Strategy, measure
 from armillary.network.halo.measuring.survey import image_parts, packed_wins, rank_agreement, winners
 from armillary.network.halo.readers.cases import read_case
+from armillary.network.halo.views.measured import climb
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 HAS_MPI = not comm.backends()["mpi"]
@@ -45,6 +49,56 @@ def test_measured_and_simulated_never_mix() -> None:
     assert isinstance(halo.execute(dynamic, CASES["cfd/weak/2@mpich"]), NotForThisCase)
     assert isinstance(halo.execute(packed, CASES["miniamr/slow"]), NotForThisCase)
     assert isinstance(halo.execute(halo.make("datatype-persistent"), CASES["survey/whole"]), NotForThisCase)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The (library, strategies) of each job that is started; none is, and job n says that every exchange took n seconds."""
+    started: list[tuple[str, int]] = []
+
+    def run(program: str, work: Any, given: list[Any], rounds: int, **how: Any) -> Any:
+        started.append((how["library"], len(given)))
+        n = float(len(started))
+        fault = "swapped" if n == 2 else ""
+        row = {"own": [n] * rounds, "reference": [2.0] * rounds, "step": n, "fault": fault}
+        if isinstance(work, dict):
+            return SimpleNamespace(values=[[{**row, "step": [n] * rounds, "conversions": 7.0} for _ in given]])
+        return [[[row for _ in given] for _ in work]]
+
+    monkeypatch.setattr(comm, "run", run)
+    monkeypatch.setattr(comm, "backends", lambda: {"mpi": "", "nccl": "no GPU"})
+    monkeypatch.setattr(comm, "libraries", lambda: [SimpleNamespace(name=name) for name in LIBRARIES])
+    return started
+
+
+def test_rounds_of_several_jobs_are_put_together(jobs: list[tuple[str, int]]) -> None:
+    one = STRATEGIES[0]
+    assert measure([{}], [one], library="mpich", ranks=2, rounds=2, jobs=3) == [
+        {one: Measured((1.0, 1.0, 2.0, 2.0, 3.0, 3.0), (2.0,) * 6, 2.0, "swapped")}
+    ]
+    found = climb({"device": "cpu"}, [Access()], ranks=1, rounds=1, library="mpich", jobs=2)[Access()]
+    assert (found.own, found.reference, found.conversions, found.fault) == ((4.0, 5.0), (4.0, 5.0), 7.0, "")
+    assert jobs == [("mpich", 1)] * 5
+
+
+def test_all_techniques_of_a_case_are_measured_in_the_same_jobs(jobs: list[tuple[str, int]]) -> None:
+    case = CASES["cfd/weak/2@openmpi"].at(1234, 0)
+    ratios = set()
+    for name in halo.techniques:
+        found = halo.execute(halo.make(name), case)
+        if isinstance(found, Outcome):
+            ratios.add(found.values["exchange_ratio"])
+    assert jobs == [("openmpi", len(STRATEGIES))] * 2
+    assert ratios == {0.75}
+    halo.execute(halo.make("packed", {"packer": "numba"}), case)
+    assert jobs[2:] == [("openmpi", 1)] * 2, "what is set otherwise has jobs of its own"
+
+
+def test_a_survey_that_is_tried_again_is_not_measured_again(jobs: list[tuple[str, int]]) -> None:
+    case = CASES["survey/half"].at(1234, 0)
+    found = [halo.execute(halo.make("datatype"), case) for _ in range(3)]
+    assert all(isinstance(one, Outcome) and one.values["rank_agreement"] == 0.0 for one in found)
+    assert [library for library, _ in jobs] == [name for name in LIBRARIES for _ in range(2)]
 
 
 def even(*, datatype: float = 1.0, packed: float = 1.0) -> dict[Strategy, float]:

@@ -12,13 +12,26 @@ from hypothesis import strategies as st
 
 from armillary import comm
 from armillary.errors import InputError
-from armillary.network.halo import DynamicHalo, DynamicProtocol, Pattern, StaticProtocol, advise, machine_of, miniamr, play, stencil3d
+from armillary.network.halo import (
+    BestStatic,
+    DynamicHalo,
+    DynamicProtocol,
+    Pattern,
+    StaticProtocol,
+    advise,
+    machine_of,
+    miniamr,
+    play,
+    stencil3d,
+)
 from armillary.network.halo.patterns.amr import COARSE_FINE, SAME, _faces, amr_table, mesh
 from armillary.network.halo.patterns.stencil import stencil_table
+from armillary.network.halo.simulation.least import CannotWin, Least
 from armillary.network.halo.simulation.plans import Fixed, moved
 from armillary.network.halo.simulation.play import exchange
 
 MACHINE = machine_of("infiniband-hdr100")
+FAR, NEAR = ("rget", "rput", "rput-cached"), ("shm", "read", "write", "shared-copy", "loopback")
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -191,14 +204,70 @@ def traded(c, table, choose_iterations):
 def test_every_protocol_delivers_the_bytes():
     table = stencil_table((2, 2, 2), 60)
     one = Pattern((table,), (0, 0, 0), 4)
-    planners = [StaticProtocol(far, near, chunk, True).planner(one, MACHINE) for far in ("rget", "rput", "rput-cached")
-                for near in ("shm", "read", "write", "shared-copy", "loopback") for chunk in (0, 4096)]  # fmt: skip
+    planners = [StaticProtocol(far, near, chunk, True).planner(one, MACHINE) for far in FAR for near in NEAR for chunk in (0, 4096)]
     planners.append(DynamicProtocol().planner(one, MACHINE))
     for planner in planners:
         policy = comm.Policy("never", protocol=planner.choose)
         found = comm.run(traded, table, 3, ranks=8, backend="virtual", model="flow", cluster="infiniband-hdr100",
                          placement=[0] * 4 + [1] * 4, progress=policy)  # fmt: skip
         assert found.values == [True] * 8
+
+
+def patterns():
+    """Two nodes of up to three ranks that send short and long messages at random, to be exchanged three times."""
+
+    def tables(per_node):
+        ranks = 2 * per_node
+        nbytes = st.sampled_from([1, 8 * KIB, 16 * KIB, 16 * KIB + 1, 200 * KIB, MIB])
+        sent = [st.dictionaries(st.sampled_from([r for r in range(ranks) if r != rank]), nbytes, max_size=2) for rank in range(ranks)]
+        table = st.tuples(*sent).map(lambda rows: tuple(tuple(row.items()) for row in rows))
+        return st.builds(lambda a, b: Pattern((a, b), (0, 1, 1), per_node), table, table)
+
+    return st.integers(1, 3).flatmap(tables)
+
+
+@settings(max_examples=15, deadline=None)
+@given(patterns())
+def test_the_best_static_protocol_is_the_best_of_eight_that_all_end(one):
+    near = (("read", 64 * KIB), ("shared-copy", 64 * KIB), ("shm", 0), ("loopback", 0))
+    eight = [StaticProtocol(far, how, chunk, True).played(one, MACHINE) for far in ("rget", "rput-cached") for how, chunk in near]
+    assert BestStatic().played(one, MACHINE) == min(eight, key=lambda played: played.seconds)
+
+
+@settings(max_examples=10, deadline=None)
+@given(patterns(), st.sampled_from(FAR), st.sampled_from(NEAR), st.sampled_from([0, 4096]))
+def test_no_play_takes_less_than_its_least_and_none_that_takes_it_is_ended(one, far, near, chunk):
+    technique = StaticProtocol(far, near, chunk, True)
+    played = technique.played(one, MACHINE)
+    planner = technique.planner(one, MACHINE)
+    assert Least(one, planner, MACHINE).seconds <= played.seconds * one.iterations * (1 + 1e-9)
+    assert play(one, planner, least=Least(one, planner, MACHINE, played.seconds * one.iterations)) == played
+
+
+def test_a_play_that_cannot_win_ends_as_soon_as_that_is_certain():
+    one = pattern([[(2, MIB)], [(3, MIB)], [], []], 2, iterations=10)
+    planner = StaticProtocol("rget", "read").planner(one, MACHINE)
+    bound = Least(one, planner, MACHINE).seconds
+    assert bound == pytest.approx(10 * 2 * MIB / MACHINE.nic)
+    assert Least(one, planner, MACHINE, 0.99 * bound).hopeless
+    least = Least(one, planner, MACHINE, 1.001 * bound)
+    assert not least.hopeless
+    with pytest.raises(CannotWin):
+        play(one, planner, least=least)
+    assert least._begun[0][9] == (0, math.inf), "before the last iteration, because each has a latency that the bound does not count"
+    copied = pattern([[(1, MIB)], []], 2)
+    for near, parts in (("shm", 1.0), ("read", 1.0), ("shared-copy", 0.5)):
+        planner = StaticProtocol("rget", near).planner(copied, MACHINE)
+        assert Least(copied, planner, MACHINE).seconds == pytest.approx(4 * parts * MIB / MACHINE.core)
+
+
+def test_protocols_that_no_message_is_long_enough_for_do_not_count():
+    technique = StaticProtocol("rput-cached", "shm", 4096, True)
+    short, mixed = pattern([[(1, 8 * KIB), (2, 16 * KIB)], [], [], []], 2), pattern([[(1, 8 * KIB + 1), (2, 16 * KIB)], [], [], []], 2)
+    assert technique.needed(short) == StaticProtocol(first=True)
+    assert technique.needed(mixed) == StaticProtocol("rget", "shm", 4096, True)
+    assert technique.needed(pattern([[(2, 16 * KIB + 1)], [], [], []], 2)) == StaticProtocol("rput-cached", first=True)
+    assert technique.played(short, MACHINE) == technique.needed(short).played(short, MACHINE)
 
 
 def star(c, protocol):

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from armillary.arena import Outcome
 from armillary.errors import InputError
-from armillary.network.transport import Auto, Layer, Metadata, Workflow, fan, read_metadata, read_streams, save_metadata
+from armillary.network.transport import Auto, Layer, Metadata, TransportWork, Workflow, fan, read_metadata, read_streams, save_metadata
 from armillary.network.transport.arena import EXAMPLE, transport
+from armillary.network.transport.auto import WAYS
+from armillary.network.transport.real.experiment import Compared
+from armillary.network.transport.simulation.way import Way
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -37,6 +41,45 @@ def test_every_built_in_workflow_ends_under_every_transport(name: str) -> None:
     for choice in Auto().search(work):
         ended[choice.transport, choice.placement] = choice.found.makespan
     assert min(ended.values()) == ended["ideal"]
+
+
+def test_auto_and_the_transports_share_their_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Way] = []
+    simulate = Way.simulate
+
+    case = next(case for case in transport.built_in("small") if case.name == "fan-wide-cubes").at(1234, 0)
+
+    def counted(way: Way, work: TransportWork) -> object:
+        if work is case.workload:  # Not what warms up.
+            played.append(way)
+        return simulate(way, work)
+
+    monkeypatch.setattr(Way, "simulate", counted)
+    found = {name: transport.execute(transport.make(name), case) for name in reversed(transport.techniques)}
+    assert sorted((way.transport, way.placement) for way in played) == sorted([*WAYS, ("ideal", "")])
+    seconds = {name: one.values["simulation_time"] for name, one in found.items() if isinstance(one, Outcome)}
+    shared = sum(seconds[name] for name in ("file-shared", "file-local", "staging-colocated", "staging-remote"))
+    assert seconds["auto"] > shared, "the search takes what all of its ways take"
+    played.clear()
+    transport.execute(transport.make("file-shared", {"reduction": "decimation"}), case)
+    assert [way.reduction.kind for way in played] == ["decimation"], "another reduction is another simulation"
+
+
+def test_a_real_workflow_runs_once_for_all_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def compared(work: object, rounds: int) -> Compared:
+        asked.append(rounds)
+        return Compared({"BP5": 1.0, "SST": 2.0}, {"BP5": 1.1, "SST": 1.5}, 0.5, False, {"flop_s": 1e-9})
+
+    monkeypatch.setattr("armillary.network.transport.real.experiment.compared", compared)
+    case = next(case for case in transport.built_in("small") if case.name == "real-pipeline-64").at(1234, 0)
+    found = {name: transport.execute(transport.make(name), case) for name in ("auto", "adios2-sst", "adios2-bp5")}
+    assert asked == [6]
+    regrets = {name: one.values["regret"] for name, one in found.items() if isinstance(one, Outcome)}
+    assert regrets == {"auto": 0.0, "adios2-sst": 100.0, "adios2-bp5": 0.0}
+    transport.execute(transport.make("adios2-sst", {"rounds": 2}), case)
+    assert asked == [6, 2]
 
 
 def test_a_workflow_of_ones_own_is_answered_in_words(armillary_here: Command, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from armillary.network.transport.real.experiment import AS_TRANSPORT, Calibration, line
+from armillary.network.transport.real.experiment import AS_TRANSPORT, ENGINES, Calibration, differ, in_turns, line
 from armillary.network.transport.real.programs import PROGRAMS, State, analyse, laplacian, workflow_of
 
 
@@ -25,6 +25,33 @@ def test_predictions_by_hand() -> None:
     assert found.predict("heat", 100, "ideal") == pytest.approx(
         5 * 9e6 * 1e-9 + 6e6 * 2e-9 if 9e-3 >= 12e-3 else 9e-3 + 5 * 12e-3, rel=1e-9
     )
+
+
+def test_engines_take_turns_and_rounds_that_differ_are_followed_by_more() -> None:
+    def told(sst: list[float]) -> tuple[list[str], dict[str, list[float]]]:
+        asked: list[str] = []
+
+        def run(engine: str) -> float:
+            asked.append(engine)
+            return 1.0 if engine == "BP5" else sst[len(asked) // 2 - 1]
+
+        return asked, in_turns(run, 6)
+
+    asked, found = told([1.0] * 6)
+    assert asked == [*ENGINES] * 6
+    asked, found = told([1.0, 1.1, 9.0, 1.2, 1.0, 1.1, 1.0])
+    assert asked == [*ENGINES] * 7, "one more round tells that the long one was alone"
+    assert found["BP5"] == [1.0] * 7
+    asked, found = told([1.0, 2.0] * 6)
+    assert len(found["SST"]) == 12
+    assert differ(found["SST"])
+
+
+def test_rounds_differ_if_their_quartiles_are_far_apart() -> None:
+    assert not differ([5.0]), "one round differs from nothing"
+    assert differ([1.0, 1.0, 1.4]), "of three rounds the quartiles are the first and the last"
+    assert not differ([1.0, 1.1, 1.2])
+    assert not differ([1.0, 1.0, 1.1, 1.1, 1.2, 1.2, 9.0])
 
 
 @pytest.mark.parametrize("program", ["grayscott", "pipeline", "heat"])

@@ -54,13 +54,17 @@ def expected(
     axes = len(shape)
     offsets = {t.offset for phase in phases for t in phase}
     corners = len(phases) > 1 or any(sum(map(abs, o)) > 1 for o in offsets)
+    # Where ranks are few, one of them is the neighbour on several sides.
+    inside: dict[int, Array] = {}
     for offset in itertools.product((-1, 0, 1), repeat=axes):
         if not any(offset) or (not corners and sum(map(abs, offset)) > 1):
             continue
         owner = neighbour(offset)
         if owner < 0:
             continue
-        theirs = stamps(owner, [n - 2 * width for n in shapes[owner]], dtype)
+        if owner not in inside:
+            inside[owner] = stamps(owner, [n - 2 * width for n in shapes[owner]], dtype)
+        theirs = inside[owner]
         place, part = [], []
         for x, n in zip(offset, shape):
             place.append(slice(0, width) if x < 0 else slice(n - width, n) if x > 0 else slice(width, n - width))

@@ -40,7 +40,10 @@ STRATEGIES = (*(Strategy("packed", call) for call in (*FOUR, "partitioned")), *(
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of one exchange in each round by a strategy, and by the loop by hand in the same rounds; the slowest rank counts."""
+    """The seconds of one exchange in each round by a strategy, and by the loop by hand in the same rounds; the slowest rank counts.
+
+    Rounds of several jobs stand one after the other.
+    """
 
     own: tuple[float, ...]
     reference: tuple[float, ...]
@@ -72,14 +75,24 @@ class Measured:
 
 
 def measure(
-    works: Sequence[Mapping[str, Any]], strategies: Sequence[Strategy], *, library: str, ranks: int, rounds: int
+    works: Sequence[Mapping[str, Any]], strategies: Sequence[Strategy], *, library: str, ranks: int, rounds: int, jobs: int = 1
 ) -> list[dict[Strategy, Measured]]:
-    """Measure strategies on works in one job of an MPI library, and return one table per work. Wrong halos end the job with an error."""
+    """Measure strategies on works in jobs of an MPI library, and return one table per work. Wrong halos end a job with an error.
+
+    Each job has new processes and all of the rounds, which are put together; processes that are placed badly stay so until they end.
+    """
     given = [one.given() for one in strategies]
-    found = comm.run(
-        PROGRAM, [dict(work) for work in works], given, rounds, ranks=ranks, backend="mpi", library=library, timeout=_PATIENCE_S
-    )[0]  # fmt: skip
-    return [
-        {one: Measured(tuple(cell["own"]), tuple(cell["reference"]), cell["step"], cell["fault"]) for one, cell in zip(strategies, table)}
-        for table in found
-    ]
+    found = [
+        comm.run(
+            PROGRAM, [dict(work) for work in works], given, rounds, ranks=ranks, backend="mpi", library=library, timeout=_PATIENCE_S
+        )[0]
+        for _ in range(jobs)
+    ]  # fmt: skip
+    return [{one: _together(cells) for one, *cells in zip(strategies, *tables)} for tables in zip(*found)]
+
+
+def _together(cells: Sequence[Mapping[str, Any]]) -> Measured:
+    """One strategy on one work in all jobs."""
+    own, reference = ([seconds for cell in cells for seconds in cell[what]] for what in ("own", "reference"))
+    fault = next((cell["fault"] for cell in cells if cell["fault"]), "")
+    return Measured(tuple(own), tuple(reference), statistics.median(cell["step"] for cell in cells), fault)

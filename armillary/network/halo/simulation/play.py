@@ -7,6 +7,7 @@ from typing import Any
 
 from armillary.network.halo.patterns.pattern import Pattern
 
+from .least import CannotWin, Least
 from .machine import CLUSTER
 from .plans import Planner
 
@@ -34,16 +35,24 @@ class Played:
         return 100 * (self.seconds / self.promise_s - 1) if self.promise_s > 0 else 0.0
 
 
-def play(pattern: Pattern, planner: Planner, *, cluster: Any = CLUSTER, nic: float = 12.5e9) -> Played:
-    """Play a pattern under a planner. The first iteration is played once more before, untimed, so that buffers are known."""
+def play(pattern: Pattern, planner: Planner, *, cluster: Any = CLUSTER, nic: float = 12.5e9, least: Least | None = None) -> Played:
+    """Play a pattern under a planner. The first iteration is played once more before, untimed, so that buffers are known.
+
+    With `least`, a play that is certain to take longer than that allows ends early, in `CannotWin`.
+    """
     from armillary import comm
 
     placement = [rank // pattern.per_node for rank in range(pattern.ranks)]
     policy = comm.Policy("never", protocol=planner.choose)
-    result = comm.run(
-        exchange, pattern, planner, ranks=pattern.ranks, backend="virtual", model="flow", cluster=cluster, placement=placement,
-        payload="ghost", progress=policy,
-    )  # fmt: skip
+    try:
+        result = comm.run(
+            exchange, pattern, planner, least, ranks=pattern.ranks, backend="virtual", model="flow", cluster=cluster,
+            placement=placement, payload="ghost", progress=policy,
+        )  # fmt: skip
+    except comm.RankFailed as failed:
+        if isinstance(failed.exception, CannotWin):
+            raise failed.exception from None
+        raise
     rows = result.values
     seconds = max(row[1] for row in rows) - min(row[0] for row in rows)
     count = pattern.iterations
@@ -51,7 +60,7 @@ def play(pattern: Pattern, planner: Planner, *, cluster: Any = CLUSTER, nic: flo
     return Played(seconds / count, max(row[2] for row in rows) / count, _wire(pattern, nic), promise)
 
 
-def exchange(comm: Any, pattern: Pattern, planner: Planner) -> tuple[float, float, float]:
+def exchange(comm: Any, pattern: Pattern, planner: Planner, least: Least | None = None) -> tuple[float, float, float]:
     """One rank: post everything in the planner's order, and wait for all of it, in every iteration."""
     from armillary.comm import Ghost, waitall
 
@@ -62,6 +71,8 @@ def exchange(comm: Any, pattern: Pattern, planner: Planner) -> tuple[float, floa
         if turn == 0:
             comm.barrier()
             begin, copied = comm.now(), comm.busy.copying
+        if least is not None and turn >= 0:
+            least.begin(rank, k, comm.now())
         comm.iteration = k
         planner.begin(comm, k)
         epoch = pattern.epochs[k]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from .measured import Rounds
 
-#: Cells per side, steps of a round, and rounds: twenty steps of each rung are timed.
-SIZES = {"tiny": (24, 2, 3), "small": (240, 4, 5), "large": (960, 4, 5)}
+#: Cells per side, steps of a round, rounds of a job, and jobs: in each, twenty steps of each rung are timed.
+SIZES = {"tiny": (24, 2, 3, 1), "small": (240, 4, 5, 2), "large": (960, 4, 5, 2)}
 #: Sides of grids on a GPU, on simulated GPUs, and of those where issuing a kernel takes longer than running it.
 ON_GPU, PUBLISHED, SMALL_GRIDS = (240, 960, 1920, 3840), (960, 1920, 3840, 7680), (120, 240)
 GRIDS = {4: (2, 2), 8: (2, 4)}
@@ -27,14 +27,15 @@ TIMELINE = "gpus/7680/4"
 
 def clover_cases(scale: str) -> Iterator[Case]:
     """Each deck owned by each library on one rank, one on two ranks; a GPU; 4 and 8 simulated GPUs."""
-    side, steps, rounds = SIZES[scale]
+    side, steps, rounds, jobs = SIZES[scale]
+    how = {"steps": steps, "rounds": rounds, "jobs": jobs}
     host = frozenset({"access", "host", "measured"})
     places = [(deck, owner, 1) for deck, owner in itertools.product(DECKS, OWNERS)] + [("corner", "torch", 2)]
     for deck, owner, ranks in places:
-        facts: dict[str, Any] = {"deck": deck, "cells": side, "owner": owner, "ranks": ranks, "steps": steps, "rounds": rounds}
+        facts: dict[str, Any] = {"deck": deck, "cells": side, "owner": owner, "ranks": ranks, **how}
         yield Case(f"clover/{deck}/{owner}/{ranks}", _built_in, {**facts, "device": "cpu"}, host)
     for cells in ON_GPU:
-        facts = {"deck": "corner", "cells": cells, "owner": "torch", "ranks": 1, "steps": steps, "rounds": rounds, "device": "cuda"}
+        facts = {"deck": "corner", "cells": cells, "owner": "torch", "ranks": 1, **how, "device": "cuda"}
         yield Case(f"clover/{cells}@gpu", _built_in, facts, frozenset({"access", "gpu", "measured"}))
     for cells, gpus in itertools.product((*SMALL_GRIDS, *PUBLISHED), GRIDS):
         kind = "published" if cells in PUBLISHED else "launch-bound"
@@ -107,7 +108,7 @@ def _climbed(case: Case, rungs: list[Any], library: str) -> dict[Any, Rounds]:
     work = case.workload
     dims = list(balanced(work["ranks"], 2))
     given = {"deck": work["given"], "decomposition": dims, "library": work["owner"], "steps": work["steps"], "device": work["device"]}
-    return climb(given, rungs, ranks=work["ranks"], rounds=work["rounds"], library=library)
+    return climb(given, rungs, ranks=work["ranks"], rounds=work["rounds"], library=library, jobs=work["jobs"])
 
 
 def run_gpus(technique: Any, case: Case) -> Outcome:

@@ -48,19 +48,28 @@ class Rounds:
         return (high - low) / statistics.median(ratios) > NOISY
 
 
-def climb(work: Mapping[str, Any], rungs: Sequence[Access], *, ranks: int, rounds: int, library: str = "") -> dict[Access, Rounds]:
+def climb(
+    work: Mapping[str, Any], rungs: Sequence[Access], *, ranks: int, rounds: int, library: str = "", jobs: int = 1
+) -> dict[Access, Rounds]:
     """Measure rungs of the ladder in one set of ranks, in turns; each is first held against one rank, bit for bit.
 
     `work` is what `program.measure` takes. With `device` "cuda" the ranks have a GPU each and talk through NCCL, otherwise through MPI.
+    The rounds of several jobs, each with new processes, are put together.
     """
     given = [asdict(one) for one in rungs]
-    if work["device"] == "cuda":
-        result = comm.run(PROGRAM, dict(work), given, rounds, ranks=ranks, backend="nccl", timeout=_PATIENCE_S)
-    else:
-        result = comm.run(PROGRAM, dict(work), given, rounds, ranks=ranks, backend="mpi", library=library, timeout=_PATIENCE_S)
-    rows = result.values[0]
-    first = tuple(rows[0]["own"])
+    on: dict[str, Any] = {"backend": "nccl"} if work["device"] == "cuda" else {"backend": "mpi", "library": library}
+    found = [comm.run(PROGRAM, dict(work), given, rounds, ranks=ranks, timeout=_PATIENCE_S, **on).values[0] for _ in range(jobs)]
+    first = _seconds([rows[0] for rows in found], "own")
     return {
-        one: Rounds(tuple(row["own"]), tuple(row["step"]), first, row["conversions"], row["fault"])
-        for one, row in zip(rungs, rows)
+        one: Rounds(_seconds(rows, "own"), _seconds(rows, "step"), first, rows[0]["conversions"], _fault(rows))
+        for one, *rows in zip(rungs, *found)
     }  # fmt: skip
+
+
+def _seconds(rows: Sequence[Mapping[str, Any]], what: str) -> tuple[float, ...]:
+    """The seconds of one rung by round, job after job."""
+    return tuple(seconds for row in rows for seconds in row[what])
+
+
+def _fault(rows: Sequence[Mapping[str, Any]]) -> str:
+    return next((row["fault"] for row in rows if row["fault"]), "")

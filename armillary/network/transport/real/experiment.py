@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ ENGINES = ("BP5", "SST")
 AS_TRANSPORT = {"BP5": "file-local", "SST": "staging-colocated"}
 #: Sizes of the calibration, which no case has.
 CALIBRATED = (40, 56, 72, 104)
+#: Rounds are noisy if their quartiles are further apart than this share of the median.
 NOISY = 0.3
 
 
@@ -184,21 +185,36 @@ class Compared:
 
 
 def compared(work: Mapping[str, Any], rounds: int) -> Compared:
-    """Runs a program over both engines in turns, and predicts both."""
+    """Runs a program over both engines in turns, and predicts both. Rounds that differ too much are followed by as many more at most."""
     program, size = work["program"], work["size"]
     found = calibration(CALIBRATED[:2], 1) if work.get("quick") else calibration()
     rounds = 1 if work.get("quick") else rounds
     predicted = {engine: found.predict(program, size, AS_TRANSPORT[engine]) for engine in ENGINES}
-    seconds: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     with Pair() as pair:
         for engine in ENGINES:
             pair.run("plain", 16, engine)
-        for _ in range(rounds):
-            for engine in ENGINES:
-                seconds[engine].append(makespan(pair.run(program, size, engine)))
+        seconds = in_turns(lambda engine: makespan(pair.run(program, size, engine)), rounds)
     real = {engine: statistics.median(times) for engine, times in seconds.items()}
-    noisy = any((max(times) - min(times)) > NOISY * real[engine] for engine, times in seconds.items())
-    return Compared(real, predicted, found.predict(program, size, "ideal"), noisy, found.row())
+    return Compared(real, predicted, found.predict(program, size, "ideal"), any(map(differ, seconds.values())), found.row())
+
+
+def in_turns(run: Callable[[str], float], rounds: int) -> dict[str, list[float]]:
+    """The seconds of both engines by round: so many rounds, and as long as those of one differ, up to as many again."""
+    seconds: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for turn in range(2 * rounds):
+        if turn >= rounds and not any(map(differ, seconds.values())):
+            break
+        for engine in ENGINES:
+            seconds[engine].append(run(engine))
+    return seconds
+
+
+def differ(times: Sequence[float]) -> bool:
+    """Whether rounds are too far apart: their quartiles, by more than a share of the median. One round differs from nothing."""
+    if len(times) < 2:
+        return False
+    low, middle, high = statistics.quantiles(times, n=4)
+    return high - low > NOISY * middle
 
 
 def _remove(path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from armillary.network.transport.workload import TransportWork
 
     from .play import Simulated
+    from .way import Way
 
 FAST = Claim(
     "simulation_time", by=Level(at_most=10.0), on=Kind("scale"), scale="large", honest=(None, 10.0), part=60.0,
@@ -37,7 +38,14 @@ class SimulatedTransport(Technique):
         """The reduction of every stream."""
         return Reduction(self.reduction, compressor=self.compressor, eps=self.eps, flops=self.flops)
 
+    def way(self) -> Way:
+        """The transport in its usual placement."""
+        from .play import USUAL
+        from .way import Way
+
+        reduction = Reduction() if self.reduction == "none" else self.reduced()
+        return Way(self.transport, USUAL.get(self.transport, ""), reduction)
+
     def simulate(self, work: TransportWork) -> Simulated:
         """Plays the workflow; streams that name a reduction of their own keep it unless this technique has one."""
-        workflow = work.workflow if self.reduction == "none" else work.workflow.with_reduction(self.reduced())
-        return workflow.simulate(work.cluster, self.transport)
+        return self.way().simulate(work)
