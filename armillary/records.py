@@ -74,6 +74,8 @@ def records(where: Path | None = None) -> dict[str, Record]:
 def load(file: Path) -> Record:
     """The record in a file."""
     try:
+        if not file.is_file():
+            raise InputError("expected a record, in a regular file", where=str(file))
         if file.stat().st_size > MOST_BYTES:
             raise InputError(f"found more than {MOST_BYTES >> 20} MiB; expected a record", where=str(file))
         found = json.loads(file.read_bytes())

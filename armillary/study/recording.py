@@ -39,7 +39,10 @@ def record(result: Result, folder: Path) -> Path:
     made = _record(result)
     earlier = load(target) if target.exists() else None
     if earlier is not None and (earlier.scale, earlier.seed) == (made["scale"], made["seed"]):
-        _join(made, earlier, result)
+        try:
+            _join(made, earlier, result)
+        except (InputError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not a record of Armillary ({type(error).__name__}: {error})", where=str(target)) from None
     elif earlier is not None and set(result.cases) < {case.name for case in result.arena.built_in(made["scale"])}:
         # A few cases at another scale, for the claims that are made for it, take no other value's place.
         made = {key: getattr(earlier, key, value) for key, value in made.items()}

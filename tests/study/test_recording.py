@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,20 @@ def test_a_record_can_be_taken_in_pieces(tmp_path: Path) -> None:
                 assert joined.techniques[name]["levels"][metric] == pytest.approx([level, low, high], rel=1e-5)
 
 
+@pytest.mark.parametrize("wrong", ["words", [1], {"mean_wait": "words"}, {"mean_wait": {"x": "words"}}, {"no_such_metric": {"x": 1.0}}])
+def test_a_record_that_lies_about_its_values_is_not_joined(wrong: Any, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"repeats": 1, "store": tmp_path / "s.db", "record": tmp_path}
+    whole = armillary.reproduce("shortest-first", **how)
+    file = tmp_path / "examples-queueing.json"
+    lie = json.loads(file.read_text())
+    lie["techniques"]["fcfs"]["medians"] = wrong
+    file.write_text(json.dumps(lie))
+    before = file.read_text()
+    with pytest.raises(InputError, match=r"examples-queueing\.json"):
+        armillary.reproduce("shortest-first", cases=[next(iter(whole.cases))], **how)
+    assert file.read_text() == before
+
+
 def test_a_few_cases_of_another_seed_add_verdicts_alone(tmp_path: Path) -> None:
     whole = armillary.reproduce("shortest-first", record=tmp_path, repeats=1, store=tmp_path / "s.db")
     file = tmp_path / "examples-queueing.json"
@@ -81,6 +96,12 @@ def test_a_file_that_is_no_record_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             records.load(file)
         assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.json")
+    with pytest.raises(InputError, match="regular file"):
+        records.load(tmp_path / "x.json")
 
 
 def test_the_records_of_the_project_can_be_read_and_belong_to_arenas() -> None:
